@@ -1,0 +1,102 @@
+# SyncGroup. `make help` lists the targets; `make demo` and `make test` need nothing done before them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv/bin
+KUBE ?= default
+ARGS ?=
+PYTEST := $(VENV)/python -m pytest
+export KUBE
+# Every tool writes its own state under the checkout or the user's cache, never beside the sources.
+export PYTHONDONTWRITEBYTECODE := 1
+
+##@ Start here
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+.PHONY: demo
+demo: setup ## Three regions on this machine: the CRDs, a group, pods that talk over shaped links
+	@$(VENV)/python -m tools.demo $(ARGS)
+
+.PHONY: test
+test: setup ## All checks and tests (no GPU needed)
+	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
+	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast
+	@$(MAKE) --no-print-directory test-cluster
+
+##@ Set-up
+
+.PHONY: setup
+setup: ## Make .venv with the pinned packages (nothing to do when it is up to date)
+	@$(PYTHON) tools/bootstrap.py
+
+.PHONY: tools
+tools: setup ## Build Kubernetes and the other programs from source, what is missing (KUBE=1.36 for another release)
+	@$(VENV)/python -m tools.kube build planes kwok nodes chart --kube $(KUBE)
+
+.PHONY: tools-lock
+tools-lock: setup ## After a change in tools/kube/tools.toml: write go.mod and go.sum anew
+	@$(VENV)/python -m tools.kube lock $(ARGS)
+
+.PHONY: requirements
+requirements: setup ## After a change of dependencies in pyproject.toml: pin them anew, with hashes
+	@for extra in operator sidecar library dev; do \
+	  uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
+	    --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit 1; done
+
+##@ While working
+
+.PHONY: fmt
+fmt: setup ## Format and mend what can be mended
+	@$(VENV)/ruff format --quiet .
+	@$(VENV)/ruff check --quiet --fix .
+
+.PHONY: lint
+lint: setup ## ruff, layers, shell scripts, sizes, banned words
+	@$(VENV)/ruff format --quiet --check .
+	@$(VENV)/ruff check --quiet .
+	@$(VENV)/shellcheck .ci/run
+
+.PHONY: types
+types: setup ## mypy, strict
+	@$(VENV)/mypy
+
+.PHONY: test-fast
+test-fast: setup ## Tests that need no cluster (under a minute)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --cov --cov-report= $(ARGS)
+
+.PHONY: test-cluster
+test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
+	@$(PYTEST) -q -m "cluster or bubble" --cov --cov-append --cov-report=term:skip-covered $(ARGS)
+
+.PHONY: verify
+verify: setup ## Regenerate what is generated; the difference must be empty
+	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds
+	@$(VENV)/python -m tools.kube check
+
+.PHONY: checks
+checks: lint types verify
+
+##@ A local multi-region Kubernetes
+
+.PHONY: dev-up
+dev-up: setup ## Start one: ARGS="--regions 3 --level planes|nodes|limits --dir DIR"
+	@$(VENV)/python -m tools.devcluster up --kube $(KUBE) $(ARGS)
+
+.PHONY: dev-down
+dev-down: setup ## End it: ARGS="--dir DIR"
+	@$(VENV)/python -m tools.devcluster down $(ARGS)
+
+.PHONY: dev
+dev: setup ## Anything else: ARGS="status", ARGS="cut us-east eu-west", ARGS="exec us-east kubectl get nodes"
+	@$(VENV)/python -m tools.devcluster $(ARGS)
+
+##@ Away with it
+
+.PHONY: clean
+clean: ## Remove .venv and what tests left; the cache outside the checkout stays
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,258 @@
+"""The handle on a dev cluster for tests and for the command line: start one, ask it, run things in it, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.devcluster import control, hostcheck, kubeconfig, runner
+from tools.devcluster.api import ApiClient
+from tools.devcluster.config import ClusterConfig, Level, Region
+from tools.devcluster.processes import die_with_parent
+from tools.errors import ClusterError
+from tools.kube import build, catalog
+
+CONFIG_FILE = "cluster.json"
+START_TIMEOUT_S = 180.0
+
+
+class RegionHandle:
+    """One region as a test sees it."""
+
+    def __init__(self, cluster: Cluster, region: Region) -> None:
+        self.cluster = cluster
+        self.region = region
+        self.name = region.name
+        self._folder = cluster.config.folder(region)
+        self._api: ApiClient | None = None
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's kubeconfig, for use outside the bubble."""
+        return self._folder / "kubeconfig"
+
+    @property
+    def kubeconfig_inside(self) -> Path:
+        """The admin's kubeconfig for pods of any region: its packets cross the emulated links."""
+        return self._folder / "kubeconfig.inside"
+
+    def kubectl(
+        self, *arguments: str, input: str | None = None, check: bool = True, timeout_s: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as admin. With `check`, a failure is an error that quotes kubectl's own words."""
+        command = [self.cluster.tools["kubectl"], f"--kubeconfig={self.kubeconfig}", *arguments]
+        home = str(self.cluster.config.directory / "kubectl-home")
+        environment = os.environ | {"HOME": home, "KUBECACHEDIR": f"{home}/{self.name}"}
+        done = subprocess.run(
+            command, input=input, capture_output=True, text=True, check=False, timeout=timeout_s, env=environment
+        )
+        if check and done.returncode != 0:
+            raise ClusterError(f"kubectl {' '.join(arguments)} failed: {done.stderr.strip()}")
+        return done
+
+    def api(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, content_type: str = "application/json"
+    ) -> tuple[int, dict[str, Any]]:
+        """One HTTPS request as admin: the answer's status code and JSON."""
+        self._api = self._api or ApiClient(self.kubeconfig)
+        return self._api.request(method, path, body, content_type=content_type)
+
+    def service_account_kubeconfig(self, namespace: str, name: str, *, inside: bool = False) -> str:
+        """A kubeconfig that acts as a service account, for use outside or by pods of other regions."""
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        status, answer = self.api("POST", path, request)
+        if status != 201:
+            raise ClusterError(f"No token for {namespace}/{name} in {self.name}: {answer.get('message')}")
+        source = self.kubeconfig_inside if inside else self.kubeconfig
+        server = json.loads(source.read_text())["clusters"][0]["cluster"]["server"]
+        token = answer["status"]["token"]
+        return kubeconfig.with_token(self._folder / "pki", name=self.name, server=server, token=token)
+
+    def close(self) -> None:
+        """Drop the kept connection."""
+        if self._api is not None:
+            self._api.close()
+
+
+class Cluster:
+    """A running dev cluster."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.config = config
+        self.tools = build.ensure(catalog.load(), runner.needed_tools(config), config.kube)
+        self.regions = {region.name: RegionHandle(self, region) for region in config.regions}
+        self.process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def attach(cls, directory: Path) -> Cluster:
+        """The cluster that runs in `directory`."""
+        path = directory / CONFIG_FILE
+        if not path.exists():
+            raise ClusterError(f"No dev cluster runs in {directory}; start one with `make dev-up`.")
+        return cls(ClusterConfig.from_json(path.read_text()))
+
+    def call(self, op: str, **arguments: Any) -> dict[str, Any]:
+        """One operation of the control socket."""
+        return control.call(self.config.directory, op, **arguments)
+
+    def status(self) -> dict[str, Any]:
+        """What runs, with process ids, logs and start-up times."""
+        return self.call("status")
+
+    def kill(self, region: str, component: str, number: int = 9) -> None:
+        """Send a signal to a component and wait until it is gone."""
+        self.call("kill", region=region, component=component, signal=number)
+
+    def restart(self, region: str, component: str) -> None:
+        """Start a component again, ending it first if it runs."""
+        self.call("restart", region=region, component=component)
+
+    def cut(self, a: str, b: str | None = None) -> None:
+        """Cut one link, or one region off from everything."""
+        self.call("cut", a=a, b=b)
+
+    def mend(self, a: str, b: str | None = None) -> None:
+        """The opposite of `cut`."""
+        self.call("mend", a=a, b=b)
+
+    def shape(self, a: str, b: str, shape: str) -> None:
+        """Give the link between two regions a shape such as `100ms/500M/0.1%`."""
+        self.call("shape", a=a, b=b, shape=shape)
+
+    def exec_command(self, region: str, command: Sequence[str]) -> list[str]:
+        """The command line that runs `command` in a region's network (and as its root, inside the bubble)."""
+        self.config.region(region)
+        if self.config.level is Level.PLANES:
+            return list(command)
+        pid = str(self._pid_outside())
+        entry = ["nsenter", "--target", pid, "--mount", "--net", "--pid", "--ipc", "--uts"]
+        if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
+            entry += ["--user", "--preserve-credentials"]
+        return [*entry, "--", "nsenter", f"--net=/run/netns/{region}", "--", *command]
+
+    def _pid_outside(self) -> int:
+        """The bubble's first process, by its process id out here."""
+        parent = int((self.config.directory / "pid").read_text())
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        if not children:
+            raise ClusterError(f"The bubble of {self.config.directory} has ended.")
+        return int(children[0])
+
+    def exec(
+        self, region: str, command: Sequence[str], *, check: bool = True, timeout_s: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a region's network, with KUBECONFIG set to the region's admin."""
+        environment = os.environ | {"KUBECONFIG": str(self.regions[region].kubeconfig_inside)}
+        if self.config.level is Level.PLANES:
+            environment["KUBECONFIG"] = str(self.regions[region].kubeconfig)
+        done = subprocess.run(
+            self.exec_command(region, command), capture_output=True, text=True, check=False, timeout=timeout_s,
+            env=environment,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            raise ClusterError(f"`{' '.join(command)}` in {region} ended with {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def down(self, timeout_s: float = 20.0) -> None:
+        """End it and wait until nothing of it runs."""
+        for handle in self.regions.values():
+            handle.close()
+        pid_file = self.config.directory / "pid"
+        pid = int(pid_file.read_text()) if pid_file.exists() else None
+        self.call("down")
+        deadline = time.monotonic() + timeout_s
+        while pid is not None and _alive(pid, self.process):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"The dev cluster (process {pid}) did not end within {timeout_s:.0f} s.")
+            time.sleep(0.05)
+        pid_file.unlink(missing_ok=True)
+        (self.config.directory / CONFIG_FILE).unlink(missing_ok=True)
+        for folder in ("kubectl-home", *self.regions):
+            shutil.rmtree(self.config.directory / folder, ignore_errors=True)
+
+
+def _alive(pid: int, process: subprocess.Popen[str] | None) -> bool:
+    if process is not None and process.pid == pid:
+        return process.poll() is None
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def start(
+    config: ClusterConfig, *, die_with_caller: bool = False, say: Callable[[str], None] = lambda _text: None
+) -> Cluster:
+    """Bring a cluster up and return when it is ready; on failure nothing is left running."""
+    reason = hostcheck.why_impossible(config.level)
+    if reason is not None:
+        raise ClusterError(reason)
+    config.directory.mkdir(parents=True, exist_ok=True)
+    if control.answers(config.directory):
+        raise ClusterError(f"{config.directory} already holds a dev cluster; end it with `make dev-down` first.")
+    cluster = Cluster(config)  # builds the tools, in the foreground, with progress
+    config.logs.mkdir(parents=True, exist_ok=True)
+    (config.directory / CONFIG_FILE).write_text(config.to_json())
+    read_end, write_end = os.pipe()
+    with (config.logs / "devcluster.log").open("ab") as log:
+        cluster.process = subprocess.Popen(
+            [sys.executable, "-m", "tools.devcluster.runner", str(write_end)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=[write_end],
+            start_new_session=True,
+            text=True,
+            cwd=runner.REPOSITORY,
+            preexec_fn=die_with_parent(os.getpid()) if die_with_caller else None,  # noqa: PLW1509 - one prctl call
+        )
+    os.close(write_end)
+    (config.directory / "pid").write_text(str(cluster.process.pid))
+    if cluster.process.stdin is not None:
+        cluster.process.stdin.write(config.to_json())
+        cluster.process.stdin.close()
+    with os.fdopen(read_end) as progress:
+        _follow(cluster, progress.fileno(), say)
+    return cluster
+
+
+def _follow(cluster: Cluster, descriptor: int, say: Callable[[str], None]) -> None:
+    """Read progress until the cluster is ready, or says why not."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    pending = b""
+    while time.monotonic() < deadline:
+        if not select.select([descriptor], [], [], 1.0)[0]:
+            continue
+        data = os.read(descriptor, 65536)
+        if not data:
+            break
+        *lines, pending = (pending + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "error" in message:
+                _give_up(cluster)
+                raise ClusterError(message["error"])
+            if "ready" in message:
+                say(f"ready after {message['seconds']} s")
+                return
+            say(message["progress"])
+    _give_up(cluster)
+    raise ClusterError(f"The dev cluster did not come up; its logs are in {cluster.config.logs}.")
+
+
+def _give_up(cluster: Cluster) -> None:
+    if cluster.process is not None:
+        cluster.process.kill()
+        cluster.process.wait()
+    for name in ("pid", control.SOCKET):
+        (cluster.config.directory / name).unlink(missing_ok=True)

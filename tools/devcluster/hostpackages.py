@@ -1,0 +1,85 @@
+"""Brings `nft`, which kube-proxy runs, where the host has none: unpacked from Debian packages, without root.
+
+kube-proxy talks to the kernel through this program only, and no package registry of a language holds it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.cache import cache_root, exclusive, platform_tag, replacing
+from tools.errors import HostError
+
+SEARCH = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin"
+PACKAGES = ("nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libgmp10", "libxtables12", "libedit2")
+OPTIONAL = ("libbsd0", "libmd0", "libtinfo6", "libreadline8", "libreadline8t64")
+WRAPPER = """\
+#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+LD_LIBRARY_PATH="$here/libraries" exec "$here/nft.bin" "$@"
+"""
+
+
+def nft() -> Path:
+    """The folder that holds a working `nft`; fetched once where the host has none."""
+    found = shutil.which("nft", path=SEARCH)
+    if found:
+        return Path(found).parent
+    folder = cache_root() / "host" / platform_tag() / "nftables"
+    with exclusive(folder.parent / ".lock"):
+        if not (folder / "nft").exists():
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise HostError("the program `nft` is missing; install the package nftables.")
+    sys.stderr.write("  `nft` is not on this machine: unpacking Debian's nftables into the cache\n")
+    with replacing(folder) as staged:
+        root, debs = staged / "root", staged / "debs"
+        debs.mkdir(parents=True)
+        _download(debs, PACKAGES, must=True)
+        for name in OPTIONAL:
+            _download(debs, (name,), must=False)
+        for deb in sorted(debs.glob("*.deb")):
+            _run(["dpkg-deb", "--extract", str(deb), str(root)], debs)
+        programs = [path for path in (root / "usr/sbin/nft", root / "sbin/nft") if path.exists()]
+        if not programs:
+            raise HostError("Debian's nftables package holds no `nft`; install the package nftables.")
+        shutil.copy2(programs[0], staged / "nft.bin")
+        libraries = staged / "libraries"
+        libraries.mkdir()
+        for path in sorted(root.rglob("*.so*")):
+            if path.is_file():  # follows the links that carry the sonames
+                shutil.copy2(path, libraries / path.name)
+        shutil.rmtree(root)
+        shutil.rmtree(debs)
+        (staged / "nft").write_text(WRAPPER)
+        (staged / "nft").chmod(0o755)
+        _run([str(staged / "nft"), "--version"], staged)
+
+
+def _download(folder: Path, names: tuple[str, ...], *, must: bool) -> None:
+    command = ["apt-get", "download", *names]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode == 0 or not must:
+        return
+    # The package lists may be missing: fetch them into a folder of our own, which needs no root.
+    private = folder / "apt"
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (private / name).mkdir(parents=True)
+    options = ["-o", f"Dir::State={private}/state", "-o", f"Dir::Cache={private}/cache"]
+    options += ["-o", "Dir::State::status=/var/lib/dpkg/status"]
+    _run(["apt-get", *options, "update"], folder)
+    _run(["apt-get", *options, "download", *names], folder)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise HostError(f"`nft` could not be fetched ({reason}); install the package nftables.")

@@ -1,0 +1,105 @@
+"""Turns a configuration into a running cluster: the process that `up` starts and that everything else hangs on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.cache import cache_root, platform_tag, replacing
+from tools.devcluster import bubble, cgroups, forward, images
+from tools.devcluster.config import PAUSE_IMAGE, ClusterConfig, Level
+from tools.devcluster.supervisor import Report, Supervisor, reporter
+from tools.errors import ToolError
+from tools.kube import build, catalog
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HOST_PYTHON_IMAGE = "syncgroup.local/empty:1"
+"""An image with nothing in it: programs come from read-only mounts of this machine's folders."""
+
+
+def needed_tools(config: ClusterConfig) -> list[str]:
+    """The sets of programs a configuration needs; nothing more is built."""
+    sets = ["planes"]
+    if config.kwok_nodes:
+        sets.append("kwok")
+    if config.level is not Level.PLANES:
+        sets.append("nodes")
+    return sets
+
+
+def run(config: ClusterConfig, report_to: int) -> int:
+    """Run the cluster until it is told to end. Returns the process's exit code."""
+    report = reporter(report_to)
+    try:
+        tools = build.ensure(catalog.load(), needed_tools(config), config.kube)
+        listeners = {region.name: forward.listener() for region in config.regions}
+        if config.level is Level.PLANES:
+            return _supervise(config, tools, listeners, report)
+        config = _with_images(config, tools)
+        if config.level is Level.LIMITS:
+            cgroups.start_janitor([region.node_name for region in config.regions])
+        keep = [config.directory, cache_root(), REPOSITORY, Path(sys.prefix), Path(sys.base_prefix)]
+        keep += [Path(archive).parent for archive in config.images]
+        kind = bubble.IdMap.NONE if config.level is Level.LIMITS else bubble.choose_id_map()
+        bubble.enter(keep, kind, lambda: _supervise(config, tools, listeners, report))
+    except ToolError as error:
+        report({"error": str(error)})
+        return 2
+
+
+def _supervise(config: ClusterConfig, tools: build.Toolbox, listeners: dict[str, socket.socket], report: Report) -> int:
+    async def main() -> None:
+        await Supervisor(config, tools, listeners, report).run()
+
+    try:
+        asyncio.run(main())
+    except ToolError as error:
+        report({"error": str(error)})
+        return 2
+    except BaseExceptionGroup as group:
+        known, rest = group.split(ToolError)
+        if known is None or rest is not None:
+            raise
+        report({"error": str(_first(known))})
+        return 2
+    return 0
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _with_images(config: ClusterConfig, tools: build.Toolbox) -> ClusterConfig:
+    """The configuration with the two images that every node has: pause, and the empty one."""
+    folder = cache_root() / "images" / platform_tag() / Path(tools["pause"]).parent.name
+    made = []
+    for reference, program in ((PAUSE_IMAGE, tools["pause"]), (HOST_PYTHON_IMAGE, None)):
+        archive = folder / (reference.replace("/", "_").replace(":", "_") + ".tar")
+        if not archive.exists():
+            with replacing(archive) as staged, tempfile.TemporaryDirectory() as root:
+                if program is not None:
+                    (Path(root) / "pause").write_bytes(Path(program).read_bytes())
+                    (Path(root) / "pause").chmod(0o755)
+                for name in ("tmp", "proc", "dev", "sys", "etc"):
+                    (Path(root) / name).mkdir()
+                images.pack(Path(root), staged, reference=reference, entrypoint=["/pause"] if program else [])
+        made.append(str(archive))
+    return config.with_images(tuple(made))
+
+
+def main() -> int:
+    """`python -m tools.devcluster.runner FD`: the configuration comes on standard input."""
+    config = ClusterConfig.from_json(sys.stdin.read())
+    os.chdir("/")
+    return run(config, int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+module syncgroup.dev/tools/bubble
+
+go 1.26.0
