@@ -1,6 +1,6 @@
 # SyncGroup. `make help` lists the targets; `make demo` and `make test` need nothing done before them.
 
-SHELL := /bin/bash
+SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv/bin
@@ -24,6 +24,7 @@ demo: setup ## Three regions on this machine: the CRDs, a group, pods that talk 
 .PHONY: test
 test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
+	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast
 	@$(MAKE) --no-print-directory test-cluster
 
@@ -58,6 +59,10 @@ fmt: setup ## Format and mend what can be mended
 lint: setup ## ruff, layers, shell scripts, sizes, banned words
 	@$(VENV)/ruff format --quiet --check .
 	@$(VENV)/ruff check --quiet .
+	@$(VENV)/lint-imports --config importlinter.toml --no-cache --no-logo | tail -n 3
+	@$(VENV)/python -m tools.checks.sizes
+	@$(VENV)/python -m tools.checks.words
+	@$(VENV)/python -m tools.checks.purity
 	@$(VENV)/shellcheck .ci/run
 
 .PHONY: types
@@ -72,9 +77,15 @@ test-fast: setup ## Tests that need no cluster (under a minute)
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
 	@$(PYTEST) -q -m "cluster or bubble" --cov --cov-append --cov-report=term:skip-covered $(ARGS)
 
+.PHONY: generate
+generate: setup ## Write the generated files anew: CRDs, the picture
+	@$(VENV)/python -m syncgroup_operator.crdgen --output crds
+	@$(VENV)/python -m tools.picture docs/overview.toml
+
 .PHONY: verify
 verify: setup ## Regenerate what is generated; the difference must be empty
 	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds
+	@$(VENV)/python -m tools.picture --check docs/overview.toml
 	@$(VENV)/python -m tools.kube check
 
 .PHONY: checks
@@ -93,6 +104,16 @@ dev-down: setup ## End it: ARGS="--dir DIR"
 .PHONY: dev
 dev: setup ## Anything else: ARGS="status", ARGS="cut us-east eu-west", ARGS="exec us-east kubectl get nodes"
 	@$(VENV)/python -m tools.devcluster $(ARGS)
+
+##@ Measure (JSON lines; exit code 1 where a goal does not hold)
+
+.PHONY: bench-devcluster
+bench-devcluster: setup ## Start-up times and memory of the dev cluster
+	@$(VENV)/python -m tests.bench.bench_devcluster
+
+.PHONY: bench-emulator
+bench-emulator: setup ## Accuracy of the link emulator's rates and delays
+	@$(VENV)/python -m tests.bench.bench_emulator
 
 ##@ Away with it
 

@@ -1,0 +1,1 @@
+"""What `make demo` shows: the product's idea, small, on this machine alone."""
