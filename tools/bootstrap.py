@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, before the project is installed
 
 from tools.cache import cache_root, platform_tag, replacing
-from tools.errors import BuildError, ToolError
+from tools.errors import BuildError, ToolError, sentence_for
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
@@ -23,6 +23,8 @@ STAMP = VENV / ".complete"
 PINS = ROOT / "requirements" / "dev.txt"
 UV_PIN = ROOT / "requirements" / "bootstrap-uv.txt"
 MIN_PYTHON = (3, 11)
+NO_NETWORK = ("Could not connect", "error sending request", "dns error", "NewConnectionError", "network was disabled",
+              "Could not find a version", "Failed to fetch")  # fmt: skip
 
 
 def fingerprint() -> str:
@@ -46,7 +48,7 @@ def uv() -> str:
         with replacing(home) as staged:
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             command += ["--no-deps", "--require-hashes", "--target", str(staged), "-r", str(UV_PIN)]
-            _run(command, "uv could not be installed; give this machine access to PyPI, or install uv by hand")
+            _run(command, "uv is missing and could not be installed with pip")
     return str(program)
 
 
@@ -76,6 +78,9 @@ def main() -> int:
     except ToolError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    except OSError as error:
+        sys.stderr.write(f"error: {sentence_for(error)}\n")
+        return 2
     return 0
 
 
@@ -87,7 +92,9 @@ def _run(command: list[str], sentence: str) -> None:
             raise BuildError(f"{sentence}: the disk is full; free about 2 GB.")
         if "No module named pip" in words:
             raise BuildError(f"{sentence}: this Python has no pip; install python3-pip, or uv by hand.")
-        raise BuildError(f"{sentence}: {words[-600:]}")
+        if any(mark in words for mark in NO_NETWORK):
+            raise BuildError(f"{sentence}: PyPI cannot be reached; connect this machine, then run the command again.")
+        raise BuildError(f"{sentence}: " + " / ".join(line.strip() for line in words.splitlines()[-4:]))
 
 
 def _say(text: str) -> None:

@@ -48,7 +48,10 @@ def replacing(target: Path) -> Iterator[Path]:
         staged = holder / target.name
         yield staged
         if staged.is_dir() and target.exists():
-            shutil.rmtree(target)
+            target.rename(holder / f"{target.name}.old")  # removing it in place could stop half-way
+        elif staged.is_file():
+            with staged.open("rb") as whole:
+                os.fsync(whole)  # a power cut must not leave an empty file under a name that is believed
         staged.replace(target)
     finally:
         shutil.rmtree(holder, ignore_errors=True)

@@ -8,6 +8,8 @@ ToolError                 anything that ends a developer command
 
 from __future__ import annotations
 
+import errno
+
 
 class ToolError(Exception):
     """Ends a developer command; `str(error)` is what the person reads."""
@@ -23,3 +25,17 @@ class HostError(ToolError):
 
 class ClusterError(ToolError):
     """The dev cluster refused or failed; the message names the log to read."""
+
+
+def sentence_for(error: OSError) -> str:
+    """What the operating system refused, and what to do about it."""
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full{place}; free some room, then run the same command again."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"Permission was denied{place}; mend its mode or owner, or choose another place."
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "Too many files are open; raise `ulimit -n` to 4096 or more."
+    if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        return f"A file stands where a folder should be, or the other way round{place}; move it away."
+    return f"The operating system answered: {error.strerror or error}{place}; mend that, then run the command again."

@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.cache import cache_root
 from tools.devcluster import client, config, hostcheck
 from tools.devcluster.config import ClusterConfig, Level
-from tools.errors import ToolError
+from tools.errors import HostError, ToolError, sentence_for
 
 DEFAULT_DIRECTORY = cache_root() / "dev"
 
@@ -73,6 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     except ToolError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    except OSError as error:
+        sys.stderr.write(f"error: {sentence_for(error)}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted; what was started has been ended.\n")
+        return 130
 
 
 def _dispatch(options: argparse.Namespace) -> int:
@@ -88,13 +94,16 @@ def _dispatch(options: argparse.Namespace) -> int:
         case "status":
             _print_status(cluster, as_json=options.json)
         case "exec":
-            command = [part for part in options.argv if part != "--"] or ["sh"]
+            command = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
             handle = cluster.regions[cluster.config.region(options.region).name]
             planes = cluster.config.level is Level.PLANES
             os.environ["KUBECONFIG"] = str(handle.kubeconfig if planes else handle.kubeconfig_inside)
             os.environ["PATH"] = f"{cluster.tools.search_path()}:{os.environ['PATH']}"
-            line = cluster.exec_command(options.region, command)
-            os.execvp(line[0], line)  # noqa: S606 - the person's own command, never a shell's text
+            line = cluster.exec_command(options.region, command or ["sh"])
+            try:
+                os.execvp(line[0], line)  # noqa: S606 - the person's own command, never a shell's text
+            except FileNotFoundError as error:
+                raise HostError(f"There is no command {line[0]!r} on this machine; check its name.") from error
         case "cut" | "mend":
             cluster.call(options.command, a=options.a, b=options.b)
         case "shape":

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ipaddress
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from tools.devcluster.api import MERGE, ApiClient
 from tools.devcluster.config import Region
+
+RETRY_EVERY_S = 0.5
 
 
 def next_address(cidr: str, taken: set[str]) -> str | None:
@@ -44,10 +46,9 @@ class Balancer:
 
     def _loop(self) -> None:
         while not self._stopped.is_set():
-            try:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 self._watch()
-            except (OSError, http.client.HTTPException, ValueError):
-                time.sleep(0.5)  # the API server restarts, or was killed by a test
+            self._stopped.wait(RETRY_EVERY_S)  # the API server restarts, was killed by a test, or refused the watch
 
     def _watch(self) -> None:
         api = ApiClient(self._kubeconfig)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import select
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ NEW_USER, NEW_PID, NEW_NET = 0x10000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC = 0x2, 0x4, 0x8, 0x1000, 0x4000
 _MS_PRIVATE, _MS_SHARED = 0x40000, 0x100000
 _PR_SET_PDEATHSIG = 1
+ATTENDED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 ID_RANGE = 65536
 MASKED = ("/run", "/var/lib", "/var/log")
 """Folders that get an empty file system of the bubble's own: node programs write there whatever they are told."""
@@ -53,8 +55,13 @@ def _call(name: str, *arguments: object) -> None:
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
     """mount(2)."""
-    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind, data)]
     _call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+
+
+def bind(source: Path, target: Path) -> None:
+    """Show the folder `source` at `target` too."""
+    mount(str(source), str(target), None, _MS_BIND | _MS_REC)
 
 
 def _sub_ids(path: str, user: str, uid: int) -> tuple[int, int] | None:
@@ -150,16 +157,39 @@ def enter(keep: Sequence[Path], kind: IdMap, inside: Callable[[], int]) -> NoRet
         raise HostError(
             f"The bubble cannot be entered here ({error}); run `python -m tools.devcluster check` to see why."
         ) from error
+    signal.pthread_sigmask(signal.SIG_BLOCK, ATTENDED)
+    outside_r, outside_w = os.pipe()
     first = os.fork()
     if first == 0:
-        _first_process(keep, inside)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: os.kill(first, received))
-    sys.exit(_exit_code(_wait_for(first)))
+        try:
+            os.close(outside_w)
+            _first_process(keep, inside, outside_r)
+        except BaseException:  # noqa: BLE001 - this process must not return into its parent's stack
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+    os.close(outside_r)
+    sys.exit(_attend(first))
 
 
-def _wait_for(pid: int) -> int:
-    return os.waitpid(pid, 0)[1]
+def _attend(pid: int) -> int:
+    """Pass signals on to `pid`, bury whatever ends, and return the exit code of `pid`.
+
+    The signals are blocked and taken from the queue one by one. With handlers there would be moments in which one is
+    lost: before they are set, because the first process of a pid namespace ignores what it does not handle, and just
+    before each wait, which Python does not interrupt for a signal that came a moment earlier.
+    """
+    while True:
+        received = signal.sigwait(ATTENDED)
+        if received != signal.SIGCHLD:
+            os.kill(pid, received)
+            continue
+        ended = -1
+        while ended != 0:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended == pid:
+                return _exit_code(status)
 
 
 def _exit_code(status: int) -> int:
@@ -167,13 +197,15 @@ def _exit_code(status: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _first_process(keep: Sequence[Path], inside: Callable[[], int]) -> NoReturn:
+def _first_process(keep: Sequence[Path], inside: Callable[[], int], outside_r: int) -> NoReturn:
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == 1:  # the caller died before the line above
+    if select.select([outside_r], [], [], 0)[0]:  # the caller died before the line above; its pid is 0 from in here
         os._exit(1)
+    os.close(outside_r)
     _mounts(keep)
     worker = os.fork()
     if worker == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ATTENDED)
         code = 1
         try:
             code = inside()
@@ -183,12 +215,7 @@ def _first_process(keep: Sequence[Path], inside: Callable[[], int]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: os.kill(worker, received))
-    while True:
-        pid, status = os.wait()
-        if pid == worker:
-            os._exit(_exit_code(status))
+    os._exit(_attend(worker))
 
 
 def _mounts(keep: Sequence[Path]) -> None:

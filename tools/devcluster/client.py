@@ -6,22 +6,26 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tools.devcluster import control, hostcheck, kubeconfig, runner
+from tools.devcluster import control, folder, hostcheck, kubeconfig, runner
 from tools.devcluster.api import ApiClient
 from tools.devcluster.config import ClusterConfig, Level, Region
-from tools.devcluster.processes import die_with_parent
+from tools.devcluster.processes import die_with_parent, only_child_of
 from tools.errors import ClusterError
 from tools.kube import build, catalog
+from tools.linkemu import parse_link
 
 CONFIG_FILE = "cluster.json"
 START_TIMEOUT_S = 180.0
+GIVE_UP_TIMEOUT_S = 10.0
 
 
 class RegionHandle:
@@ -88,9 +92,13 @@ class Cluster:
 
     def __init__(self, config: ClusterConfig) -> None:
         self.config = config
-        self.tools = build.ensure(catalog.load(), runner.needed_tools(config), config.kube)
         self.regions = {region.name: RegionHandle(self, region) for region in config.regions}
         self.process: subprocess.Popen[str] | None = None
+
+    @cached_property
+    def tools(self) -> build.Toolbox:
+        """The cluster's programs, built where they are missing; ending a cluster needs none of them."""
+        return build.ensure(catalog.load(), runner.needed_tools(self.config), self.config.kube)
 
     @classmethod
     def attach(cls, directory: Path) -> Cluster:
@@ -106,7 +114,9 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """What runs, with process ids, logs and start-up times."""
-        return self.call("status")
+        status = self.call("status")
+        # Inside the bubble the answering process has another number than out here.
+        return status | {"pid": folder.runner_pid(self.config.directory)}
 
     def kill(self, region: str, component: str, number: int = 9) -> None:
         """Send a signal to a component and wait until it is gone."""
@@ -141,11 +151,11 @@ class Cluster:
 
     def _pid_outside(self) -> int:
         """The bubble's first process, by its process id out here."""
-        parent = int((self.config.directory / "pid").read_text())
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        if not children:
-            raise ClusterError(f"The bubble of {self.config.directory} has ended.")
-        return int(children[0])
+        parent = folder.runner_pid(self.config.directory)
+        child = None if parent is None else only_child_of(parent)
+        if child is None:
+            raise ClusterError(f"The bubble of {self.config.directory} has ended; start it with `make dev-up`.")
+        return child
 
     def exec(
         self, region: str, command: Sequence[str], *, check: bool = True, timeout_s: float = 120.0
@@ -166,18 +176,21 @@ class Cluster:
         """End it and wait until nothing of it runs."""
         for handle in self.regions.values():
             handle.close()
-        pid_file = self.config.directory / "pid"
-        pid = int(pid_file.read_text()) if pid_file.exists() else None
-        self.call("down")
+        pid = folder.runner_pid(self.config.directory)
+        try:
+            self.call("down")
+        except ClusterError:
+            if pid is not None:  # it does not listen yet, or no longer
+                os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
         while pid is not None and _alive(pid, self.process):
             if time.monotonic() > deadline:
                 raise ClusterError(f"The dev cluster (process {pid}) did not end within {timeout_s:.0f} s.")
             time.sleep(0.05)
-        pid_file.unlink(missing_ok=True)
-        (self.config.directory / CONFIG_FILE).unlink(missing_ok=True)
-        for folder in ("kubectl-home", *self.regions):
-            shutil.rmtree(self.config.directory / folder, ignore_errors=True)
+        for name in (folder.PID, CONFIG_FILE, control.SOCKET):
+            (self.config.directory / name).unlink(missing_ok=True)
+        for name in ("kubectl-home", *self.regions):
+            shutil.rmtree(self.config.directory / name, ignore_errors=True)
 
 
 def _alive(pid: int, process: subprocess.Popen[str] | None) -> bool:
@@ -197,33 +210,47 @@ def start(
     reason = hostcheck.why_impossible(config.level)
     if reason is not None:
         raise ClusterError(reason)
-    config.directory.mkdir(parents=True, exist_ok=True)
-    if control.answers(config.directory):
-        raise ClusterError(f"{config.directory} already holds a dev cluster; end it with `make dev-down` first.")
-    cluster = Cluster(config)  # builds the tools, in the foreground, with progress
+    for *_, shape in config.links:
+        parse_link(shape)  # a broken one is better refused now than from inside
+    for archive in config.images:
+        if not os.access(archive, os.R_OK):
+            raise ClusterError(f"The image archive {archive} cannot be read; `--image` takes an OCI archive.")
+    with folder.claim(config.directory) as lock:
+        cluster = Cluster(config)
+        _ = cluster.tools  # built in the foreground, with progress
+        try:
+            with os.fdopen(_launch(cluster, lock.fileno(), die_with_caller=die_with_caller)) as progress:
+                _follow(cluster, progress.fileno(), say)
+        except BaseException:  # also when a person is tired of waiting: nothing stays behind
+            _give_up(cluster)
+            raise
+    return cluster
+
+
+def _launch(cluster: Cluster, lock: int, *, die_with_caller: bool) -> int:
+    """Start the process that runs the cluster and keeps the lock; returns the pipe on which it reports."""
+    config = cluster.config
     config.logs.mkdir(parents=True, exist_ok=True)
     (config.directory / CONFIG_FILE).write_text(config.to_json())
     read_end, write_end = os.pipe()
     with (config.logs / "devcluster.log").open("ab") as log:
         cluster.process = subprocess.Popen(
-            [sys.executable, "-m", "tools.devcluster.runner", str(write_end)],
+            [sys.executable, "-m", "tools.devcluster.runner", str(write_end), str(config.directory)],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            pass_fds=[write_end],
+            pass_fds=[write_end, lock],
             start_new_session=True,
             text=True,
             cwd=runner.REPOSITORY,
             preexec_fn=die_with_parent(os.getpid()) if die_with_caller else None,  # noqa: PLW1509 - one prctl call
         )
     os.close(write_end)
-    (config.directory / "pid").write_text(str(cluster.process.pid))
+    (config.directory / folder.PID).write_text(str(cluster.process.pid))
     if cluster.process.stdin is not None:
         cluster.process.stdin.write(config.to_json())
         cluster.process.stdin.close()
-    with os.fdopen(read_end) as progress:
-        _follow(cluster, progress.fileno(), say)
-    return cluster
+    return read_end
 
 
 def _follow(cluster: Cluster, descriptor: int, say: Callable[[str], None]) -> None:
@@ -240,19 +267,21 @@ def _follow(cluster: Cluster, descriptor: int, say: Callable[[str], None]) -> No
         for line in lines:
             message = json.loads(line)
             if "error" in message:
-                _give_up(cluster)
                 raise ClusterError(message["error"])
             if "ready" in message:
                 say(f"ready after {message['seconds']} s")
                 return
             say(message["progress"])
-    _give_up(cluster)
     raise ClusterError(f"The dev cluster did not come up; its logs are in {cluster.config.logs}.")
 
 
 def _give_up(cluster: Cluster) -> None:
     if cluster.process is not None:
-        cluster.process.kill()
-        cluster.process.wait()
-    for name in ("pid", control.SOCKET):
+        cluster.process.terminate()
+        try:
+            cluster.process.wait(GIVE_UP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            cluster.process.kill()
+            cluster.process.wait()
+    for name in (folder.PID, CONFIG_FILE, control.SOCKET):
         (cluster.config.directory / name).unlink(missing_ok=True)

@@ -147,7 +147,7 @@ def kwok(plane: Plane, tools: Toolbox, stages: Path) -> list[str]:
         "--manage-all-nodes=false",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",
-        f"--cidr=10.{200 + plane.region.index}.0.0/16",
+        f"--cidr={plane.region.kwok_cidr}",
         "--node-ip=127.0.0.1",
         "--server-address=127.0.0.1:0",
     ]

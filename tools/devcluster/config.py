@@ -5,6 +5,7 @@ Every address is a function of the region's index, so that a person can read a p
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,8 @@ from tools.errors import ClusterError
 
 REGION_NAMES = ("us-east", "eu-west", "ap-south", "sa-east", "us-west", "eu-north", "ap-east", "af-south")
 MAX_REGIONS = 32
+RESERVED = {"logs", "lock", "pid", "kubectl-home"}
+"""Names that the cluster's folder uses itself, beside one folder per region."""
 API_PORT = 6443
 DNS_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "syncgroup.local/pause:1"
@@ -66,6 +69,11 @@ class Region:
         return f"10.233.{self.index}.0/24"
 
     @property
+    def kwok_cidr(self) -> str:
+        """Addresses that kwok invents for its pods; nothing answers there."""
+        return f"10.{140 + self.index}.0.0/16"
+
+    @property
     def service_cidr(self) -> str:
         """Addresses of ClusterIP Services; the first is the API server's."""
         return f"10.{100 + self.index}.0.0/16"
@@ -100,6 +108,13 @@ class ClusterConfig:
     images: tuple[str, ...] = ()
     """OCI archives that every node imports."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no cluster can be."""
+        if self.kwok_nodes < 0:
+            raise ClusterError(f"There can be 0 or more kwok nodes per region, not {self.kwok_nodes}.")
+        if self.links and self.level is Level.PLANES:
+            raise ClusterError("Links exist at the levels nodes and limits only; choose one of these, or give no link.")
+
     def region(self, name: str) -> Region:
         """The region called `name`."""
         for region in self.regions:
@@ -111,6 +126,10 @@ class ClusterConfig:
     def folder(self, region: Region) -> Path:
         """The region's own files."""
         return self.directory / region.name
+
+    def cgroup(self, region: Region) -> str:
+        """The node's cgroup folder at the level `limits`; clusters side by side must not share one."""
+        return f"devcluster-{hashlib.sha256(bytes(self.directory)).hexdigest()[:8]}-{region.name}"
 
     def with_images(self, archives: tuple[str, ...]) -> ClusterConfig:
         """The same cluster, whose nodes import `archives` too."""
@@ -143,7 +162,7 @@ class ClusterConfig:
 
 def parse_regions(text: str) -> tuple[Region, ...]:
     """`3`, or `us-east,eu-west`: a number takes the usual names."""
-    if text.isdigit():
+    if re.fullmatch(r"[0-9]{1,9}", text):
         count = int(text)
         spare = (f"region-{number}" for number in range(len(REGION_NAMES) + 1, MAX_REGIONS + 1))
         names = [*REGION_NAMES, *spare][:count]
@@ -156,8 +175,8 @@ def parse_regions(text: str) -> tuple[Region, ...]:
     for name in names:
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", name):
             raise ClusterError(f"{name!r} is not a region name: lower-case letters, digits and dashes, 40 at most.")
-        if name == "logs":
-            raise ClusterError("A region cannot be called logs: the folder of that name holds the logs.")
+        if name in RESERVED:
+            raise ClusterError(f"A region cannot be called {name}: the cluster's folder uses that name itself.")
     return tuple(Region(name, number) for number, name in enumerate(names, 1))
 
 
@@ -172,4 +191,6 @@ def parse_link(text: str, regions: tuple[Region, ...]) -> tuple[str, str, str]:
     for name in (match[1], match[2]):
         if name not in known:
             raise ClusterError(f"The link {text!r} names {name!r}, which is not a region here.")
+    if match[1] == match[2] != "*":
+        raise ClusterError(f"The link {text!r} leads from a region to itself; name two regions.")
     return match[1], match[2], match[3]

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.errors import ClusterError, ToolError
+from tools.errors import ClusterError, ToolError, sentence_for
 
 SOCKET = "control.sock"
 MAX_LINE_BYTES = 1 << 20
@@ -35,11 +35,10 @@ async def serve(directory: Path, handler: Handler) -> asyncio.Server:
     """Listen in `directory`; each request goes to `handler`, whose ToolErrors travel back as text."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while line := await reader.readline():
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            while line := await _next_line(reader):
                 writer.write(json.dumps(await _answer(line, handler)).encode() + b"\n")
                 await writer.drain()
-        writer.close()
 
     (directory / SOCKET).unlink(missing_ok=True)
     with _short_path(directory) as path:
@@ -51,10 +50,18 @@ async def serve(directory: Path, handler: Handler) -> asyncio.Server:
     return await asyncio.start_unix_server(connected, sock=sock, limit=MAX_LINE_BYTES)
 
 
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """The next request; nothing at the end. One that is too long reads as several broken ones."""
+    try:
+        return await reader.readline()
+    except ValueError:
+        return b"too long\n"
+
+
 async def _answer(line: bytes, handler: Handler) -> dict[str, Any]:
     try:
         request = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"error": "a request must be one JSON object on one line"}
     if not isinstance(request, dict) or not isinstance(request.get("op"), str):
         return {"error": "a request must be a JSON object with an `op`"}
@@ -62,7 +69,9 @@ async def _answer(line: bytes, handler: Handler) -> dict[str, Any]:
         return await handler(request)
     except ToolError as error:
         return {"error": str(error)}
-    except (KeyError, TypeError) as error:
+    except OSError as error:
+        return {"error": sentence_for(error)}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         return {"error": f"the request {request['op']!r} lacks or misuses {error}"}
 
 
@@ -86,10 +95,11 @@ def call(directory: Path, op: str, timeout_s: float = 60.0, **arguments: Any) ->
             raise ClusterError(f"No dev cluster runs in {directory}; start one with `make dev-up`.") from error
         try:
             sock.sendall(json.dumps({"op": op, **arguments}).encode() + b"\n")
-            answer = sock.makefile("rb").readline(MAX_LINE_BYTES)
+            with sock.makefile("rb") as stream:
+                answer = stream.readline()
         except OSError as error:
             raise ClusterError(f"The dev cluster in {directory} did not answer {op!r}: {error}.") from error
-    if not answer:
+    if not answer.endswith(b"\n"):
         raise ClusterError(f"The dev cluster in {directory} ended while answering {op!r}; see its logs folder.")
     reply: dict[str, Any] = json.loads(answer)
     if "error" in reply:

@@ -55,24 +55,24 @@ class Forwarder:
         self._open.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._open.wait()
-        try:
-            far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
-        except OSError:
-            writer.transport.abort()
-            return
-        pumps = (self._pump(reader, far_writer), self._pump(far_reader, writer))
-        try:
-            await asyncio.gather(*pumps)
-        finally:
-            for end in (writer, far_writer):
-                end.transport.abort()
+        with contextlib.closing(writer):
+            await self._open.wait()
+            try:
+                far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+            except OSError:
+                writer.transport.abort()
+                return
+            with contextlib.closing(far_writer):  # not aborted: bytes may still wait in it
+                try:
+                    await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+                except OSError:
+                    for end in (writer, far_writer):  # what breaks on one side is broken on the other too
+                        end.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(CHUNK_BYTES):
-                await self._open.wait()
-                writer.write(data)
-                await writer.drain()
-            if writer.can_write_eof():
-                writer.write_eof()
+        while data := await reader.read(CHUNK_BYTES):
+            await self._open.wait()
+            writer.write(data)
+            await writer.drain()
+        await self._open.wait()  # the end of a stream crosses a cut link no more than its bytes do
+        writer.write_eof()

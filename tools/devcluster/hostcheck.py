@@ -31,6 +31,7 @@ PROGRAMS = {
 }
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MIN_OPEN_FILES = 4096
+PROBE_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,14 @@ def _namespaces(level: Level) -> Finding:
     with tempfile.TemporaryDirectory(prefix="bubble-probe-") as folder:
         command = [sys.executable, "-m", "tools.devcluster.hostcheck", kind.value, folder]
         repository = Path(__file__).resolve().parents[2]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=repository)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=PROBE_TIMEOUT_S, cwd=repository
+            )
+        except subprocess.TimeoutExpired:
+            return Finding(
+                "namespaces", f"a probe of the namespaces hung for {PROBE_TIMEOUT_S} s; restart the machine."
+            )
     if done.returncode == 0:
         return Finding("namespaces", None)
     words = (done.stderr.strip().splitlines() or ["the probe gave no reason"])[-1]

@@ -29,9 +29,10 @@ def nft() -> Path:
     if found:
         return Path(found).parent
     folder = cache_root() / "host" / platform_tag() / "nftables"
-    with exclusive(folder.parent / ".lock"):
-        if not (folder / "nft").exists():
-            _fetch(folder)
+    if not (folder / "nft").exists():  # asked before the lock: a whole cache may be someone else's, and read-only
+        with exclusive(folder.parent / ".lock"):
+            if not (folder / "nft").exists():
+                _fetch(folder)
     return folder
 
 

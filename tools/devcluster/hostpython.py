@@ -20,7 +20,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def host_paths() -> list[str]:
     """What Python needs of this machine: each path once, none below another."""
     wanted = [path for path in SYSTEM if os.path.exists(path)]
-    wanted += [str(Path(prefix).resolve()) for prefix in (sys.prefix, sys.base_prefix)]
+    for prefix in (sys.prefix, sys.base_prefix):  # by both names: links inside an environment may use either
+        wanted += [os.path.abspath(prefix), os.path.realpath(prefix)]
     wanted.append(str(REPOSITORY))
     kept: list[str] = []
     for path in sorted(set(wanted), key=lambda text: (text.count("/"), text)):

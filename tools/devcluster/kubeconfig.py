@@ -43,4 +43,5 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
+    path.chmod(0o600)  # the file may have been there
     path.write_text(text)

@@ -9,9 +9,10 @@ import asyncio
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
-from tools.devcluster import cgroups, components, hostpackages, nodefiles
+from tools.devcluster import bubble, cgroups, components, hostpackages, nodefiles
 from tools.devcluster.api import ApiClient
 from tools.devcluster.balancer import Balancer
 from tools.devcluster.config import Level
@@ -27,6 +28,7 @@ mount -t tmpfs -o mode=755 node-log /var/log &&
 mkdir -p /var/log/containers /var/log/pods /var/lib/cni /run/containerd &&
 mount -t tmpfs -o mode=755 node-cni /var/lib/cni &&
 mount -t tmpfs -o mode=755 node-run /run/containerd &&
+mount --bind "$1" "$2" &&
 exec "$0"
 """
 
@@ -37,42 +39,49 @@ class Node:
     def __init__(self, running: RunningRegion) -> None:
         self._running = running
         self._tools = running.tools
-        self._limits = running.config.level is Level.LIMITS
+        self._cgroup = running.config.cgroup(running.region) if running.config.level is Level.LIMITS else None
+        self._disk = running.plane.folder / "node"
+        state = Path("/run/devcluster") / str(running.region.index)
         self._files = nodefiles.NodeFiles(
             plane=running.plane,
-            folder=running.plane.folder / "node",
-            state=Path("/run/devcluster") / running.region.name,
+            folder=state / "disk",  # `_disk` under a short name: the kubelet makes sockets in it
+            state=state,
             tools=running.tools,
-            limits=self._limits,
+            cgroup=self._cgroup,
         )
         self.init_pid: int | None = None
         self._balancer = Balancer(running.region, running.plane.kubeconfig("admin"))
 
     async def prepare(self) -> None:
         """Everything that needs no API server: namespaces, containerd, images."""
+        for folder in (self._disk, self._files.folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        bubble.bind(self._disk, self._files.folder)
         self._files.write(snapshotter=_snapshotter(self._files.folder))
-        if self._limits:
-            cgroups.make(self._running.region.node_name)
+        if self._cgroup is not None:
+            cgroups.make(self._cgroup)
         await self._start_init()
         await self._start_containerd()
         self._running.note("containerd_ready_s")
 
     async def _start_init(self) -> None:
         unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
-        child = self._running.add("node", [*unshare, "sh", "-c", NODE_MOUNTS, self._tools["pause"]])
+        folders = [str(self._files.folder / "kubelet"), str(self._files.kubelet_root)]
+        child = self._running.add("node", [*unshare, "sh", "-c", NODE_MOUNTS, self._tools["pause"], *folders])
         await child.start()
         self.init_pid = await self._wait_for_init(child.pid)
 
     async def _wait_for_init(self, pid: int | None) -> int:
         """The node's first process, once its mounts are made: it is then called pause."""
-        async with asyncio.timeout(PREPARE_TIMEOUT_S):
-            while pid is not None:
-                init = only_child_of(pid)
-                if init is not None and program_name(init) == "pause":
-                    return init
-                pid = self._running.children["node"].pid
-                await asyncio.sleep(0.02)
-        raise ClusterError(f"The node ended while starting: {self._running.children['node'].last_words()}")
+        child, deadline = self._running.children["node"], time.monotonic() + PREPARE_TIMEOUT_S
+        while pid is not None and time.monotonic() < deadline:
+            init = only_child_of(pid)
+            if init is not None and program_name(init) == "pause":
+                return init
+            pid = child.pid
+            await asyncio.sleep(0.02)
+        child.must_run()
+        raise ClusterError(f"{child.name} did not make its mounts within {PREPARE_TIMEOUT_S:.0f} s (log: {child.log}).")
 
     def _inside(self, command: list[str]) -> list[str]:
         return ["nsenter", "--target", str(self.init_pid), "--net", "--mount", "--pid", "--", *command]
@@ -82,12 +91,17 @@ class Node:
             "PATH": f"{self._tools.search_path()}:/usr/sbin:/usr/bin:/sbin:/bin",
             "RUNC_BUBBLE_TARGET": self._tools["runc"],
             "RUNC_BUBBLE_SECCOMP": "1" if _has_seccomp(self._tools["runc"]) else "0",
+            "RUNC_BUBBLE_CGROUPS": "0" if self._cgroup is None else "1",
         }
         command = [self._tools["containerd"], "--config", str(self._files.containerd_config)]
-        await self._running.add("containerd", self._inside(command), wrap=False, environment=environment).start()
-        async with asyncio.timeout(PREPARE_TIMEOUT_S):
-            while (await self._ctr("version"))[0] != 0:  # noqa: ASYNC110 - another process becomes ready
-                await asyncio.sleep(0.05)
+        child = self._running.add("containerd", self._inside(command), wrap=False, environment=environment)
+        await child.start()
+        deadline = time.monotonic() + PREPARE_TIMEOUT_S
+        while (await self._ctr("version"))[0] != 0:
+            child.must_run()
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{child.name} did not answer within {PREPARE_TIMEOUT_S:.0f} s (log: {child.log}).")
+            await asyncio.sleep(0.05)
         for archive in self._running.config.images:
             code, text = await self._ctr("--namespace", "k8s.io", "images", "import", "--local", archive)
             if code != 0:
@@ -146,7 +160,7 @@ class Node:
     def remove_files(self) -> None:
         """Layers may belong to ids that exist only in here, so they are removed from in here."""
         self._balancer.stop()
-        shutil.rmtree(self._files.folder, ignore_errors=True)
+        shutil.rmtree(self._disk, ignore_errors=True)
 
 
 def _single_id() -> bool:

@@ -26,7 +26,8 @@ class NodeFiles:
     state: Path
     """In memory: sockets (a socket's path must be short) and what a reboot would lose."""
     tools: Toolbox
-    limits: bool
+    cgroup: str | None
+    """The node's folder in every cgroup hierarchy, where limits hold; None where there are no limits."""
 
     @property
     def socket(self) -> Path:
@@ -39,6 +40,11 @@ class NodeFiles:
         return self.folder / "containerd.toml"
 
     @property
+    def kubelet_root(self) -> Path:
+        """The folder `kubelet` under a short name: the kubelet makes sockets in it."""
+        return self.state / "kubelet"
+
+    @property
     def kubelet_config(self) -> Path:
         """The kubelet's configuration file."""
         return self.folder / "kubelet.yaml"
@@ -47,7 +53,7 @@ class NodeFiles:
         """Write all files and folders."""
         for name in ("cni", "kubelet", "volume-plugins", "static", "pod-logs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.state.mkdir(parents=True, exist_ok=True)
+        self.kubelet_root.mkdir(parents=True, exist_ok=True)
         (self.folder / "resolv.conf").write_text("")
         (self.folder / "cni" / "10-devcluster.conflist").write_text(json.dumps(self.cni(), indent=1))
         self.containerd_config.write_text(self.containerd(snapshotter))
@@ -73,7 +79,6 @@ class NodeFiles:
 
     def containerd(self, snapshotter: str) -> str:
         """containerd without what a user namespace forbids (AppArmor, raising oom scores, NRI)."""
-        runtime = self.tools["runc"] if self.limits else self.tools["runc-bubble"]
         return f"""\
 version = 4
 root = '{self.folder / "containerd"}'
@@ -93,7 +98,7 @@ state = '{self.state / "containerd"}'
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
   runtime_type = 'io.containerd.runc.v2'
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-    BinaryName = '{runtime}'
+    BinaryName = '{self.tools["runc-bubble"]}'
     SystemdCgroup = false
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['{self.tools.folder("ptp")}']
@@ -142,8 +147,8 @@ state = '{self.state / "containerd"}'
             "kubeAPIQPS": 200,
             "kubeAPIBurst": 400,
         }
-        if self.limits:
-            return settings | {"cgroupRoot": f"/{region.node_name}", "cgroupsPerQOS": True}
+        if self.cgroup is not None:
+            return settings | {"cgroupRoot": f"/{self.cgroup}", "cgroupsPerQOS": True}
         return settings | {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
 
 
@@ -158,7 +163,7 @@ def kubelet_command(files: NodeFiles) -> list[str]:
         files.tools["kubelet"],
         f"--config={files.kubelet_config}",
         f"--kubeconfig={files.plane.kubeconfig('node')}",
-        f"--root-dir={files.folder / 'kubelet'}",
+        f"--root-dir={files.kubelet_root}",
         f"--cert-dir={files.folder / 'kubelet-certs'}",
         f"--hostname-override={region.node_name}",
         f"--node-ip={region.node_ip}",

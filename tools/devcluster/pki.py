@@ -48,6 +48,7 @@ class Authority:
             self._builder(self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         self._write("ca", self._key, certificate)
@@ -78,9 +79,10 @@ class Authority:
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
         if group:
             attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
-        builder = self._builder(x509.Name(attributes), key).add_extension(
-            x509.ExtendedKeyUsage([usage]), critical=False
-        )
+        # Python 3.13 and later refuse a certificate that does not name the key it was signed with.
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = self._builder(x509.Name(attributes), key).add_extension(signer, critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         alternatives = [_general_name(name) for name in names]
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
@@ -102,6 +104,7 @@ class Authority:
     def _write_key(self, file: str, key: ec.EllipticCurvePrivateKey) -> None:
         path = self._folder / f"{file}.key"
         path.touch(mode=0o600)
+        path.chmod(0o600)  # the file may have been there
         path.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

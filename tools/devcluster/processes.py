@@ -10,9 +10,10 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.errors import ClusterError
+from tools.errors import ClusterError, sentence_for
 
 _PR_SET_PDEATHSIG = 1
+_PAUSING = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGCONT)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,6 +46,7 @@ class Child:
         self._environment = dict(environment) if environment is not None else None
         self._stop_grace_s = stop_grace_s
         self._process: asyncio.subprocess.Process | None = None
+        self._log_start = 0
         self.stopped_on_purpose = False
 
     @property
@@ -62,8 +64,9 @@ class Child:
         if self.pid is not None:
             return
         self.stopped_on_purpose = False
-        with self.log.open("ab") as log:
-            try:
+        try:
+            with self.log.open("ab") as log:
+                self._log_start = log.tell()
                 self._process = await asyncio.create_subprocess_exec(
                     *self.command,
                     stdin=asyncio.subprocess.DEVNULL,
@@ -73,13 +76,21 @@ class Child:
                     start_new_session=True,
                     preexec_fn=die_with_parent(os.getpid()),
                 )
-            except OSError as error:
-                raise ClusterError(f"{self.name} could not be started: {error}.") from error
+        except OSError as error:
+            raise ClusterError(f"{self.name} could not be started: {sentence_for(error)}") from error
 
     async def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal and wait for the end; a kind signal is followed by SIGKILL after the grace."""
+        """Send a signal and wait for the end; a kind signal is followed by SIGKILL after the grace.
+
+        A signal that pauses or resumes is only sent: nothing ends.
+        """
         process = self._process
         if process is None or process.returncode is not None:
+            return
+        if number not in signal.valid_signals():
+            raise ClusterError(f"There is no signal {number}; 9 kills, 15 asks, 19 pauses and 18 resumes.")
+        if number in _PAUSING:
+            _signal(_program_of(process.pid), number)
             return
         self.stopped_on_purpose = True
         _signal(_program_of(process.pid), number)
@@ -96,12 +107,28 @@ class Child:
             raise ClusterError(f"{self.name} was never started.")
         return await self._process.wait()
 
-    def last_words(self, count: int = 3) -> str:
-        """The end of its log, for an error message."""
+    def must_run(self) -> None:
+        """Raise, with its log's last words, if it has ended although nobody asked for that."""
+        if self.exit_code is None or self.stopped_on_purpose:
+            return
+        raise ClusterError(f"{self.name} ended with {self.exit_code}: {self.last_words()} (log: {self.log}).")
+
+    def last_words(self) -> str:
+        """What its log says of the end, for an error message; what an earlier start wrote there does not count."""
         if not self.log.exists():
             return ""
-        lines = self.log.read_bytes()[-20000:].decode(errors="replace").strip().splitlines()
-        return " | ".join(line.strip()[:300] for line in lines[-count:])
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, self.log.stat().st_size - 20000))
+            return explain(log.read().decode(errors="replace").strip())
+
+
+def explain(log: str) -> str:
+    """Why a program ended, by the end of its log: what to do where that is known, its last words otherwise."""
+    if "address already in use" in log:
+        return "another program took its port; run the same command again"
+    if "no space left on device" in log:
+        return "the disk is full; free 1 GB per region, or choose another folder with --dir"
+    return " | ".join(line.strip()[:300] for line in log.splitlines()[-3:])
 
 
 def _signal(pid: int, number: int) -> None:

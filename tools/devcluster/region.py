@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -92,19 +93,28 @@ class RunningRegion:
 
     async def until(self, needed: tuple[str, ...], check: Callable[[ApiClient], bool], what: str) -> None:
         """Wait for `check`, and fail at once with its log's last words if a needed program ends."""
-        api = self.api()
+        given_up = threading.Event()
 
-        def holds() -> bool:
-            for name in needed:
-                child = self.children[name]
-                if child.exit_code is not None and not child.stopped_on_purpose:
-                    raise ClusterError(f"{child.name} ended: {child.last_words()} (log: {child.log}).")
-            return check(api)
+        def wait() -> None:
+            # Patience is the loop's: a stranger on our port would accept and never answer.
+            api = ApiClient(self.plane.kubeconfig("admin"), timeout_s=3.0)
+
+            def holds() -> bool:
+                if given_up.is_set():
+                    raise ClusterError(f"{self.region.name}: {what} is no longer waited for.")
+                for name in needed:
+                    self.children[name].must_run()
+                return check(api)
+
+            try:
+                wait_until(holds, f"{self.region.name}: {what}", READY_TIMEOUT_S)
+            finally:
+                api.close()
 
         try:
-            await asyncio.to_thread(wait_until, holds, f"{self.region.name}: {what}", READY_TIMEOUT_S)
+            await asyncio.to_thread(wait)
         finally:
-            api.close()
+            given_up.set()  # the thread of a cancelled wait would otherwise hold up the end of the process
 
     def _create_kwok_nodes(self) -> None:
         api = self.api()

@@ -8,14 +8,16 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
+from typing import TypeVar
 
 from tools.cache import cache_root, platform_tag, replacing
-from tools.devcluster import bubble, cgroups, forward, images
+from tools.devcluster import bubble, cgroups, forward, hostcheck, images
 from tools.devcluster.config import PAUSE_IMAGE, ClusterConfig, Level
 from tools.devcluster.supervisor import Report, Supervisor, reporter
-from tools.errors import ToolError
+from tools.errors import ToolError, sentence_for
 from tools.kube import build, catalog
 
+Failure = TypeVar("Failure", bound=BaseException)
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOST_PYTHON_IMAGE = "syncgroup.local/empty:1"
 """An image with nothing in it: programs come from read-only mounts of this machine's folders."""
@@ -41,7 +43,7 @@ def run(config: ClusterConfig, report_to: int) -> int:
             return _supervise(config, tools, listeners, report)
         config = _with_images(config, tools)
         if config.level is Level.LIMITS:
-            cgroups.start_janitor([region.node_name for region in config.regions])
+            cgroups.start_janitor([config.cgroup(region) for region in config.regions])
         keep = [config.directory, cache_root(), REPOSITORY, Path(sys.prefix), Path(sys.base_prefix)]
         keep += [Path(archive).parent for archive in config.images]
         kind = bubble.IdMap.NONE if config.level is Level.LIMITS else bubble.choose_id_map()
@@ -49,28 +51,29 @@ def run(config: ClusterConfig, report_to: int) -> int:
     except ToolError as error:
         report({"error": str(error)})
         return 2
+    except OSError as error:
+        report({"error": sentence_for(error)})
+        return 2
 
 
 def _supervise(config: ClusterConfig, tools: build.Toolbox, listeners: dict[str, socket.socket], report: Report) -> int:
     async def main() -> None:
         await Supervisor(config, tools, listeners, report).run()
 
+    code = 0
     try:
         asyncio.run(main())
-    except ToolError as error:
-        report({"error": str(error)})
-        return 2
-    except BaseExceptionGroup as group:
-        known, rest = group.split(ToolError)
-        if known is None or rest is not None:
-            raise
-        report({"error": str(_first(known))})
-        return 2
-    return 0
+    except* ToolError as group:
+        report({"error": str(_first(group))})
+        code = 2
+    except* OSError as group:
+        report({"error": sentence_for(_first(group))})
+        code = 2
+    return code
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
+def _first(group: BaseExceptionGroup[Failure]) -> Failure:
+    error: Failure | BaseExceptionGroup[Failure] = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -95,9 +98,14 @@ def _with_images(config: ClusterConfig, tools: build.Toolbox) -> ClusterConfig:
 
 
 def main() -> int:
-    """`python -m tools.devcluster.runner FD`: the configuration comes on standard input."""
+    """`python -m tools.devcluster.runner FD DIR`: the configuration comes on standard input.
+
+    DIR is there to be read by people and by `down`, in the list of processes.
+    """
     config = ClusterConfig.from_json(sys.stdin.read())
     os.chdir("/")
+    # An ordinary user's PATH often lacks the folder of `ip`.
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:{hostcheck.SEARCH}"
     return run(config, int(sys.argv[1]))
 
 

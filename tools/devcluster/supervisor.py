@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tools.devcluster import control
@@ -70,13 +70,26 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._ended.set)
+        server: asyncio.Server | None = None
         try:
-            await self._up()
-            async with await control.serve(self.config.directory, self._handle):
-                self._report({"ready": True, "seconds": round(time.monotonic() - self._started, 1)})
-                await self._ended.wait()
+            await self._unless_told_to_end(self._up())
+            server = await control.serve(self.config.directory, self._handle)
+            self._report({"ready": True, "seconds": round(time.monotonic() - self._started, 1)})
+            await self._ended.wait()
         finally:
+            if server is not None:
+                server.close()  # not `async with`: newer Pythons would wait there for every open connection
             await self._down()
+
+    async def _unless_told_to_end(self, start: Coroutine[Any, Any, None]) -> None:
+        starting, ended = asyncio.create_task(start), asyncio.create_task(self._ended.wait())
+        await asyncio.wait((starting, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait((starting,))
+            raise ClusterError("The dev cluster was told to end before it was up.")
+        await starting
 
     async def _up(self) -> None:
         self.config.logs.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tools.errors import ToolError
+from tools.errors import ToolError, sentence_for
 from tools.kube import build, catalog, lock
 
 
@@ -25,6 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _dispatch(options, catalog.load())
     except ToolError as error:
         sys.stderr.write(f"error: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"error: {sentence_for(error)}\n")
         return 2
 
 

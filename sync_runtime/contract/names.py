@@ -1,0 +1,212 @@
+"""Every name that operator, runtime and command line must spell alike.
+
+Constants and small pure functions; standard library only, so that any process may import it. Object names are
+functions of (group, role, index): an observer can say which object is missing, and a restarted operator finds what its
+predecessor made.
+
+Every such name ends in eight characters of hash. Two groups whose parts join to the same text (`a-b` + `c` and `a` +
+`b-c`) and two namespaces mapped to one remote namespace must not share objects, and a long name must still fit 63
+characters.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final, NamedTuple
+
+# --- the API ---------------------------------------------------------------------------------------------------------
+API_GROUP: Final = "syncgroup.dev"
+API_VERSION: Final = "v1alpha1"
+GROUP_VERSION: Final = "syncgroup.dev/v1alpha1"
+# kubectl reads `syncgroup` as this category before it reads it as a kind. A category of two kinds would make
+# `kubectl get syncgroup NAME` an error, so SyncGroup is alone in it and both kinds share the other one.
+SYNCGROUP_CATEGORY: Final = "syncgroup"
+SHARED_CATEGORY: Final = "syncgroup-all"
+
+SYNCGROUP_KIND: Final = "SyncGroup"
+SYNCGROUP_PLURAL: Final = "syncgroups"
+SYNCGROUP_SHORT_NAMES: Final = ("sg",)
+SYNCCLUSTER_KIND: Final = "SyncCluster"
+SYNCCLUSTER_PLURAL: Final = "syncclusters"
+# StorageClass has `sc` too, and kubectl prefers it; the second one always works.
+SYNCCLUSTER_SHORT_NAMES: Final = ("sc", "sgc")
+
+FINALIZER: Final = f"{API_GROUP}/cleanup"
+SIGNER_NAME: Final = f"{API_GROUP}/member"
+MANAGED_BY_OPERATOR: Final = f"{API_GROUP}/operator"
+MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+FIELD_MANAGER: Final = "syncgroup-controller"
+STATUS_FIELD_MANAGER: Final = "syncgroup-status"
+LEADER_LEASE: Final = "syncgroup-operator"
+
+LOCAL_CLUSTER: Final = "local"
+"""What a spec calls the cluster that the operator itself runs in; no SyncCluster may have this name."""
+TRAINER_ROLE: Final = "trainer"
+"""The role of the trainer; a rollout's role is its own name, so no rollout may have this one."""
+KUBECONFIG_KEY: Final = "kubeconfig"
+"""The default key of a kubeconfig inside its Secret."""
+
+# --- labels: what objects are selected by ----------------------------------------------------------------------------
+LABEL_GROUP: Final = f"{API_GROUP}/group"
+LABEL_GROUP_NAMESPACE: Final = f"{API_GROUP}/group-namespace"
+LABEL_GROUP_UID: Final = f"{API_GROUP}/group-uid"
+LABEL_ROLE: Final = f"{API_GROUP}/role"
+LABEL_INDEX: Final = f"{API_GROUP}/index"
+LABEL_CLUSTER: Final = f"{API_GROUP}/cluster"
+LABEL_REGION: Final = f"{API_GROUP}/region"
+
+# --- annotations: what objects carry ---------------------------------------------------------------------------------
+ANNOTATION_REPORT: Final = f"{API_GROUP}/report"
+"""On a member's Lease: its report, JSON (`reports.MemberReport`)."""
+ANNOTATION_TERM: Final = f"{API_GROUP}/term"
+ANNOTATION_PLAN_REVISION: Final = f"{API_GROUP}/plan-revision"
+ANNOTATION_TEMPLATE_HASH: Final = f"{API_GROUP}/template-hash"
+ANNOTATION_HUB: Final = f"{API_GROUP}/hub"
+"""On remote objects: which hub made them; a collector touches only its own."""
+ANNOTATION_TRACEPARENT: Final = f"{API_GROUP}/traceparent"
+
+# --- inside a pod ----------------------------------------------------------------------------------------------------
+RUNTIME_CONTAINER: Final = "sync-runtime"
+LIBRARY_CONTAINER: Final = "sync-library"
+"""The init container that copies the library into its volume."""
+
+DATA_PORT: Final = 7443
+DATA_PORT_NAME: Final = "sync-data"
+CONTROL_PORT: Final = 7480
+"""The sidecar's HTTP API and probes, for the pod itself."""
+CONTROL_PORT_NAME: Final = "sync-control"
+METRICS_PORT: Final = 7490
+METRICS_PORT_NAME: Final = "sync-metrics"
+
+RUN_VOLUME: Final = "syncgroup-run"
+SPOOL_VOLUME: Final = "syncgroup-spool"
+LIBRARY_VOLUME: Final = "syncgroup-library"
+IDENTITY_VOLUME: Final = "syncgroup-identity"
+TOKEN_VOLUME: Final = "syncgroup-token"  # noqa: S105 a volume's name, no secret
+
+RUN_DIR: Final = "/run/syncgroup"
+"""Memory-backed: the socket and the shared ring between the user's process and the sidecar."""
+SOCKET_PATH: Final = f"{RUN_DIR}/sidecar.sock"
+SPOOL_DIR: Final = "/var/lib/syncgroup/spool"
+LIBRARY_DIR: Final = "/opt/syncgroup/library"
+IDENTITY_DIR: Final = "/run/syncgroup-identity"
+
+ENV_PREFIX: Final = "SYNCGROUP_"
+ENV_GROUP: Final = f"{ENV_PREFIX}GROUP"
+ENV_GROUP_NAMESPACE: Final = f"{ENV_PREFIX}GROUP_NAMESPACE"
+ENV_GROUP_UID: Final = f"{ENV_PREFIX}GROUP_UID"
+ENV_MEMBER: Final = f"{ENV_PREFIX}MEMBER"
+ENV_ROLE: Final = f"{ENV_PREFIX}ROLE"
+ENV_CLUSTER: Final = f"{ENV_PREFIX}CLUSTER"
+ENV_REGION: Final = f"{ENV_PREFIX}REGION"
+ENV_PLAN: Final = f"{ENV_PREFIX}PLAN"
+ENV_LEASE: Final = f"{ENV_PREFIX}LEASE"
+ENV_SOCKET: Final = f"{ENV_PREFIX}SOCKET"
+ENV_SPOOL_DIR: Final = f"{ENV_PREFIX}SPOOL_DIR"
+ENV_POD_NAME: Final = f"{ENV_PREFIX}POD_NAME"
+ENV_POD_NAMESPACE: Final = f"{ENV_PREFIX}POD_NAMESPACE"
+ENV_POD_UID: Final = f"{ENV_PREFIX}POD_UID"
+ENV_POD_IP: Final = f"{ENV_PREFIX}POD_IP"
+ENV_NODE: Final = f"{ENV_PREFIX}NODE"
+
+# --- inside objects --------------------------------------------------------------------------------------------------
+PLAN_KEY: Final = "plan.json"
+"""The key of the plan in its ConfigMap (`plan.Plan`)."""
+CA_CERTIFICATE_KEY: Final = "ca.crt"
+CA_PRIVATE_KEY_KEY: Final = "ca.key"
+STATE_TERM_KEY: Final = "term"
+STATE_PLAN_REVISION_KEY: Final = "planRevision"
+
+NAME_MAX_LENGTH: Final = 63
+_TAIL_LENGTH: Final = 8
+_READABLE_LENGTH: Final = NAME_MAX_LENGTH - _TAIL_LENGTH - 1
+
+
+class GroupKey(NamedTuple):
+    """Which SyncGroup: its namespace and name on the hub."""
+
+    namespace: str
+    name: str
+
+
+def member_name(group: GroupKey, role: str, index: int) -> str:
+    """The pod of one member: `role` is `trainer` or the rollout's name, `index` counts from 0."""
+    return _object_name(group, role, str(index))
+
+
+def lease_name(group: GroupKey, role: str, index: int) -> str:
+    """The Lease that one member renews; named like its pod."""
+    return member_name(group, role, index)
+
+
+def spool_claim_name(group: GroupKey, role: str, index: int) -> str:
+    """The PersistentVolumeClaim of one member's spool; it outlives the pod and is found again by its successor."""
+    return _object_name(group, role, str(index), "spool")
+
+
+def trainer_service_name(group: GroupKey) -> str:
+    """The Service that relays dial."""
+    return _object_name(group, TRAINER_ROLE)
+
+
+def members_service_name(group: GroupKey) -> str:
+    """The headless Service that gives members their DNS names."""
+    return _object_name(group, "members")
+
+
+def plan_name(group: GroupKey, cluster: str, region: str) -> str:
+    """The ConfigMap with the plan for one cluster and region."""
+    return _object_name(group, "plan", cluster, region)
+
+
+def state_name(group: GroupKey) -> str:
+    """The one hub object on which term and plan revision are allocated by compare-and-swap."""
+    return _object_name(group, "state")
+
+
+def ca_secret_name(group: GroupKey) -> str:
+    """The hub Secret with the group's certificate authority."""
+    return _object_name(group, "ca")
+
+
+def trust_bundle_name(group: GroupKey) -> str:
+    """The ConfigMap with the certificates that members trust."""
+    return _object_name(group, "trust")
+
+
+def member_role_name(group: GroupKey) -> str:
+    """The Role and RoleBinding of the group's members."""
+    return _object_name(group, "member")
+
+
+def certificate_request_name(group: GroupKey, member: str, pod_uid: str) -> str:
+    """The CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it."""
+    return _object_name(group, "csr", member, pod_uid)
+
+
+def group_labels(group: GroupKey, uid: str) -> dict[str, str]:
+    """The labels on everything that belongs to a group, in any cluster."""
+    return {LABEL_GROUP: group.name, LABEL_GROUP_NAMESPACE: group.namespace, LABEL_GROUP_UID: uid}
+
+
+def member_labels(group: GroupKey, uid: str, *, role: str, index: int, cluster: str, region: str) -> dict[str, str]:
+    """The labels on everything that belongs to one member."""
+    return {
+        **group_labels(group, uid),
+        LABEL_ROLE: role,
+        LABEL_INDEX: str(index),
+        LABEL_CLUSTER: cluster,
+        LABEL_REGION: region,
+    }
+
+
+def _object_name(group: GroupKey, *parts: str) -> str:
+    """Readable text and a hash of exactly what it was made from; the group's own name is shortened first."""
+    # NUL cannot occur in a name, so that no two lists of parts hash alike.
+    digest = hashlib.sha256("\0".join((*group, *parts)).encode()).digest()
+    tail = base64.b32encode(digest).decode().lower()[:_TAIL_LENGTH]
+    suffix = "-".join(parts)
+    room = _READABLE_LENGTH - len(suffix) - 1
+    readable = f"{group.name[: max(room, 1)].rstrip('-')}-{suffix}"[:_READABLE_LENGTH].rstrip("-")
+    return f"{readable}-{tail}"

@@ -1,0 +1,100 @@
+"""Strict JSON for what operator and runtime tell each other: plan and reports.
+
+The bytes come from elsewhere and are hostile until proven otherwise. In this order: size, nesting, JSON without
+duplicate keys or fractions, format version, then the model with every limit. Whatever is wrong ends in one of `errors`' types.
+
+Version skew: a document names its `formatVersion`, and a reader refuses one that it does not know, since an unknown
+field may change the meaning of known ones. Members report the newest plan format that they read; the operator writes
+the newest that all members of a group know, so that either side may be upgraded first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, ClassVar, NoReturn, Self
+
+from pydantic import ValidationError
+
+from sync_runtime.contract.base import Model
+from sync_runtime.contract.errors import (
+    DocumentTooLargeError,
+    InvalidDocumentError,
+    MalformedJsonError,
+    UnsupportedFormatError,
+)
+from sync_runtime.contract.problems import problems_of
+
+FORMAT_VERSION_KEY = "formatVersion"
+MAX_DEPTH = 16
+"""Objects and lists inside each other; ours have six. A parser that recurses must not be led to the end of its stack."""
+
+# A string (cut short or not), or a bracket. Possessive, so that hostile text cannot make it go back: one pass, always.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
+
+
+class WireModel(Model):
+    """A model that travels as JSON between processes of different versions."""
+
+    FORMAT_VERSIONS: ClassVar[tuple[int, ...]] = (1,)
+    """What this reader knows, newest last."""
+    MAX_BYTES: ClassVar[int]
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Read a document; raises a ContractError that says what is wrong."""
+        what = cls.__name__
+        document = _parse(data, what, cls.MAX_BYTES)
+        found = document.get(FORMAT_VERSION_KEY)
+        if type(found) is not int or found not in cls.FORMAT_VERSIONS:
+            raise UnsupportedFormatError(what, found, cls.FORMAT_VERSIONS)
+        try:
+            return cls.parse(document)
+        except ValidationError as error:
+            raise InvalidDocumentError(what, problems_of(error, cls)) from error
+
+    def to_json(self) -> str:
+        """The document in its one canonical spelling: sorted keys, no spaces; equal models give equal text."""
+        text = json.dumps(self.to_document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        size_bytes = len(text.encode())
+        if size_bytes > self.MAX_BYTES:
+            raise DocumentTooLargeError(type(self).__name__, size_bytes, self.MAX_BYTES)
+        return text
+
+
+def _parse(data: bytes | str, what: str, limit_bytes: int) -> dict[str, Any]:
+    size_bytes = len(data) if isinstance(data, bytes) else len(data.encode(errors="surrogatepass"))
+    if size_bytes > limit_bytes:
+        raise DocumentTooLargeError(what, size_bytes, limit_bytes)
+    try:
+        text = data.decode() if isinstance(data, bytes) else data
+        _check_depth(text)
+        document = json.loads(
+            text, object_pairs_hook=_without_duplicates, parse_float=_no_fraction, parse_constant=_no_fraction
+        )
+    # Not JSON, not UTF-8, an integer of thousands of digits, or one of the refusals below.
+    except ValueError as error:
+        raise MalformedJsonError(f"{what} cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise MalformedJsonError(f"{what} must be a JSON object, not {type(document).__name__}")
+    return document
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        character = token[0][0]
+        depth += (character in "[{") - (character in "]}")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key is given twice in one object")
+    return document
+
+
+def _no_fraction(text: str) -> NoReturn:
+    raise ValueError(f"{text:.40} is no whole number")

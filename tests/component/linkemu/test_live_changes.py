@@ -1,0 +1,83 @@
+"""Links change while packets fly, and each direction is its own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.component.linkemu.traffic import datagrams, round_trip_us, sending, udp_rate
+from tools.linkemu import Lab, LinkShape, parse_link
+
+pytestmark = [pytest.mark.bubble, pytest.mark.timeout(120)]
+
+
+def test_a_cut_drops_everything_until_it_is_mended(lab: Lab) -> None:
+    lab.emulator.set("a", "b", LinkShape(delay_us=10_000))
+    with sending(lab, count=2_500, rate_pps=1_000, idle_s=2) as collected:
+        time.sleep(1)
+        lab.emulator.cut("a", "b")
+        time.sleep(0.8)
+        lab.emulator.mend("a", "b")
+    lost = collected[0].lost
+    first, last = lost.index(True), len(lost) - 1 - lost[::-1].index(True)
+    assert all(lost[first : last + 1]), "the gap is one gap"
+    assert last - first == pytest.approx(800, rel=0.15)
+    assert lab.emulator.stats().pair("a", "b").cut == sum(lost)
+
+
+def test_a_cut_of_one_direction_leaves_the_other_and_other_links_alone(lab: Lab) -> None:
+    lab.emulator.cut("a", "b")
+    assert datagrams(lab, count=100, rate_pps=1_000, ends="ba").numbers == list(range(100))
+    assert datagrams(lab, count=100, rate_pps=1_000, ends="ac").numbers == list(range(100))
+    with sending(lab, count=100, rate_pps=1_000, ends="ab", patience_s=1) as collected:
+        pass
+    assert collected[0].numbers == []
+
+
+def test_a_rate_changed_under_load_holds_at_once(lab: Lab) -> None:
+    lab.emulator.set("a", "b", LinkShape(rate_bps=40_000_000, delay_us=5_000, queue_bytes=100_000))
+    before = udp_rate(lab, offered_bps=60_000_000, seconds=1)
+    lab.emulator.set("a", "b", LinkShape(rate_bps=12_000_000, delay_us=5_000, queue_bytes=100_000))
+    after = udp_rate(lab, offered_bps=60_000_000, seconds=1)
+    assert before.rate_bps == pytest.approx(40_000_000, rel=0.05)
+    assert after.rate_bps == pytest.approx(12_000_000, rel=0.05)
+
+
+def test_a_step_in_the_middle_of_a_transfer_shows_within_a_slice(lab: Lab) -> None:
+    lab.emulator.set("a", "b", LinkShape(rate_bps=50_000_000, queue_bytes=60_000))
+    slow = LinkShape(rate_bps=15_000_000, queue_bytes=60_000)
+    with sending(lab, count=12_000, rate_pps=6_000, ip_bytes=1_000) as collected:
+        time.sleep(1.2)
+        lab.emulator.set("a", "b", slow)
+    times_us = collected[0].times_us
+    early = sum(at - times_us[0] < 500_000 for at in times_us)
+    late = sum(times_us[-1] - at < 500_000 for at in times_us)
+    assert early == pytest.approx(6_000 / 2, rel=0.05)
+    assert late == pytest.approx(15_000_000 / 8 / 1_000 / 2, rel=0.05)
+
+
+def test_changing_shapes_all_the_time_loses_nothing(lab: Lab) -> None:
+    shapes = [parse_link(text) for text in ("80ms/5M/0%", "2ms/max/0%", "40ms/50M/0%,jitter=5ms", "10ms/1G/0%")]
+    with sending(lab, count=3_000, rate_pps=1_500) as collected:
+        for step in range(60):
+            lab.emulator.set("a", "b", shapes[step % len(shapes)])
+            time.sleep(0.03)
+    assert collected[0].numbers == list(range(3_000))
+
+
+def test_the_two_directions_of_a_link_are_independent(lab: Lab) -> None:
+    lab.emulator.set("a", "b", LinkShape(delay_us=30_000, rate_bps=40_000_000))
+    lab.emulator.set("b", "a", LinkShape(delay_us=5_000, loss_ppm=0, rate_bps=10_000_000))
+    assert round_trip_us(lab, "a", "b") == pytest.approx(35_000, rel=0.05)
+    assert round_trip_us(lab, "b", "a") == pytest.approx(35_000, rel=0.05)
+    assert round_trip_us(lab, "a", "c") < 2_000
+    assert udp_rate(lab, offered_bps=50_000_000, seconds=1).rate_bps == pytest.approx(40_000_000, rel=0.05)
+
+
+def test_links_do_not_share_a_queue(lab: Lab) -> None:
+    lab.emulator.set("a", "b", LinkShape(rate_bps=5_000_000, queue_bytes=200_000))
+    lab.emulator.set_link("a", "c", LinkShape(delay_us=10_000, rate_bps=100_000_000))
+    with sending(lab, count=2_000, rate_pps=2_000, ip_bytes=1_000):
+        time.sleep(0.4)
+        assert round_trip_us(lab, "a", "c") == pytest.approx(20_000, rel=0.05)
