@@ -59,7 +59,8 @@ fmt: setup ## Format and mend what can be mended
 lint: setup ## ruff, layers, shell scripts, sizes, banned words
 	@$(VENV)/ruff format --quiet --check .
 	@$(VENV)/ruff check --quiet .
-	@$(VENV)/lint-imports --config importlinter.toml --no-cache --no-logo | tail -n 3
+	@layers=$$($(VENV)/lint-imports --config importlinter.toml --no-cache --no-logo) || { echo "$$layers"; exit 1; }; \
+	  grep '^Contracts:' <<< "$$layers"
 	@$(VENV)/python -m tools.checks.sizes
 	@$(VENV)/python -m tools.checks.words
 	@$(VENV)/python -m tools.checks.purity

@@ -48,8 +48,7 @@ class _KubectlLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(None, None, f"nested deeper than {_MAX_DEPTH} levels", mark)
+            raise yaml.composer.ComposerError(None, None, f"nested deeper than {_MAX_DEPTH} levels", self.get_mark())
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node

@@ -1,7 +1,8 @@
 """Strict JSON for what operator and runtime tell each other: plan and reports.
 
 The bytes come from elsewhere and are hostile until proven otherwise. In this order: size, nesting, JSON without
-duplicate keys or fractions, format version, then the model with every limit. Whatever is wrong ends in one of `errors`' types.
+duplicate keys or fractions, format version, then the model with every limit. Whatever is wrong ends in one of
+`errors`' types.
 
 Version skew: a document names its `formatVersion`, and a reader refuses one that it does not know, since an unknown
 field may change the meaning of known ones. Members report the newest plan format that they read; the operator writes
@@ -27,7 +28,7 @@ from sync_runtime.contract.problems import problems_of
 
 FORMAT_VERSION_KEY = "formatVersion"
 MAX_DEPTH = 16
-"""Objects and lists inside each other; ours have six. A parser that recurses must not be led to the end of its stack."""
+"""Objects and lists inside each other; ours have four. A parser that recurses must not be led to its stack's end."""
 
 # A string (cut short or not), or a bracket. Possessive, so that hostile text cannot make it go back: one pass, always.
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)

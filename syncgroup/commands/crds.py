@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from syncgroup_operator.crdgen.writing import rendered_files, write_files
-
 from syncgroup.errors import CommandError
 from syncgroup.output import say
+from syncgroup_operator.crdgen.writing import rendered_files, write_files
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

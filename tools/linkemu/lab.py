@@ -108,13 +108,17 @@ class Lab:
         """The IPv4 address of a region."""
         return f"10.77.{self.regions.index(region)}.1"
 
+    def netns(self, region: str) -> str:
+        """A path to a region's network namespace, for `ip` and `nsenter` within the lab's user namespace."""
+        return f"/proc/{self._init.pid}/fd/{self._init.regions[region]}"
+
     def command(self, region: str, arguments: Sequence[str]) -> list[str]:
         """`arguments` as a command that runs inside a region, in the lab's pid namespace.
 
         The process started is nsenter; the program is its child and dies with it. Signals for the program itself go to
         the process group (`start_new_session=True`, then `os.killpg`).
         """
-        inside = self._enter(f"--net=/proc/{self._init.pid}/fd/{self._init.regions[region]}", "--pid")
+        inside = self._enter(f"--net={self.netns(region)}", "--pid")
         yielding = ["nice", "-n", str(_NICENESS)] if self._emulator and not self._emulator.prioritised else []
         return [*inside, "setpriv", "--pdeathsig", "KILL", *yielding, *arguments]
 
@@ -149,7 +153,7 @@ class Lab:
             interface=f"wan-{name}" if kind == "packet" else "eth0",
             prefixes=(f"{self.address(name)}/24",),
             kind=kind,
-            netns=f"/proc/{self._init.pid}/fd/{self._init.regions[name]}",
+            netns=self.netns(name),
         )
 
     def _configure(self, region: str, kind: Literal["packet", "tun"], mtu_bytes: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -11,12 +14,14 @@ from syncgroup_operator.crdgen.definitions import custom_resource_definitions
 _HEADER = "# Generated from sync_runtime/contract by `python -m syncgroup_operator.crdgen`. Do not edit.\n"
 
 
-def rendered_files() -> dict[str, str]:
+@functools.cache  # the contract cannot change while we run, and YAML is slow to write
+def rendered_files() -> Mapping[str, str]:
     """The text of every CRD by the name of its file."""
-    return {
+    files = {
         name: _HEADER + yaml.safe_dump(definition, sort_keys=False, width=120, allow_unicode=True)
         for name, definition in custom_resource_definitions().items()
     }
+    return MappingProxyType(files)
 
 
 def write_files(folder: Path) -> list[Path]:

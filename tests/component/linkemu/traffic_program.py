@@ -24,6 +24,12 @@ def say(value: object) -> None:
     sys.stdout.flush()
 
 
+def stamp_ns(data: bytes) -> int:
+    """The kernel's time of arrival."""
+    seconds, nanoseconds = struct.unpack("qq", data[:16])
+    return int(seconds * 1_000_000_000 + nanoseconds)
+
+
 def echo(host: str, count: int, interval_s: float) -> None:
     """Round-trip times of ICMP echoes, answered by the other region's kernel.
 
@@ -43,8 +49,7 @@ def echo(host: str, count: int, interval_s: float) -> None:
                 packet, ancillary, _, _ = sock.recvmsg(2048, 64)
                 if packet[20:21] == b"\0" and packet[24:28] == request[4:8]:
                     break
-            seconds, nanoseconds = struct.unpack("qq", ancillary[0][2][:16])
-            times_us.append((seconds * 1_000_000_000 + nanoseconds - started_ns) / 1000)
+            times_us.append((stamp_ns(ancillary[0][2]) - started_ns) / 1000)
             time.sleep(interval_s)
     say({"times_us": times_us})
 
@@ -99,18 +104,23 @@ def udp_source(host: str, port: int, rate_bps: int, ip_bytes: int, count: int) -
 
 
 def udp_sink(port: int, patience_s: float, idle_s: float) -> None:
-    """The numbers that arrived, in order, and when; done if none comes within `patience_s`, then for `idle_s`."""
+    """The numbers that arrived, in order, and when, by the kernel's stamps.
+
+    Done if none comes within `patience_s`, or none any more for `idle_s`.
+    """
     numbers: list[int] = []
     times_us: list[int] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         sock.bind(("", port))
         sock.settimeout(patience_s)
         say({"ready": True})
         try:
             while True:
-                numbers.append(struct.unpack_from("!Q", sock.recv(2048))[0])
-                times_us.append(time.monotonic_ns() // 1000)
+                payload, ancillary, _, _ = sock.recvmsg(2048, 64)
+                numbers.append(struct.unpack_from("!Q", payload)[0])
+                times_us.append(stamp_ns(ancillary[0][2]) // 1000)
                 sock.settimeout(idle_s)
         except TimeoutError:
             say({"numbers": numbers, "times_us": times_us})

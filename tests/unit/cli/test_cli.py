@@ -9,6 +9,9 @@ import pytest
 
 from syncgroup import cli
 
+# Most of these start a Python, or write the CRDs: seconds under coverage on a busy machine.
+pytestmark = pytest.mark.timeout(20)
+
 HIDE_PACKAGE = """
 import sys
 hidden = sys.argv.pop(1)

@@ -9,14 +9,17 @@ from typing import Annotated, Any
 import pytest
 import yaml
 from pydantic import Field
-from syncgroup_operator.crdgen.__main__ import main
-from syncgroup_operator.crdgen.schema import SchemaError, structural_schema
-from syncgroup_operator.crdgen.writing import outdated_files, rendered_files, write_files
 
 from sync_runtime.contract.base import Model
 from sync_runtime.contract.fields import Count, ListMap, Quantities
 from sync_runtime.contract.rules import Invariant, Rule
+from syncgroup_operator.crdgen.__main__ import main
+from syncgroup_operator.crdgen.schema import SchemaError, structural_schema
+from syncgroup_operator.crdgen.writing import outdated_files, rendered_files, write_files
 from tests.unit.contract.samples import CRDS_DIR
+
+# Writing the CRDs takes a third of a second on an idle core, and seconds under coverage on a busy one.
+pytestmark = pytest.mark.timeout(20)
 
 FILES = ["syncclusters.yaml", "syncgroups.yaml"]
 

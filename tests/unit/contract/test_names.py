@@ -18,6 +18,7 @@ groups = st.builds(GroupKey, namespace=labels, name=labels)
 GROUP = GroupKey("post-training", "grpo")
 
 
+@pytest.mark.timeout(20)
 @settings(max_examples=50, deadline=None)
 @given(group=groups, role=labels, index=st.integers(0, 10_000))
 def test_a_member_name_is_a_host_name_whatever_it_is_made_of(group: GroupKey, role: str, index: int) -> None:
@@ -26,6 +27,7 @@ def test_a_member_name_is_a_host_name_whatever_it_is_made_of(group: GroupKey, ro
     assert re.fullmatch(DNS_1035, name)
 
 
+@pytest.mark.timeout(20)
 @settings(max_examples=50, deadline=None)
 @given(first=st.tuples(groups, labels, st.integers(0, 99)), second=st.tuples(groups, labels, st.integers(0, 99)))
 def test_different_members_have_different_names(
@@ -113,6 +115,7 @@ def test_a_socket_path_fits_the_kernel() -> None:
     assert len(names.SOCKET_PATH.encode()) < 108
 
 
+@pytest.mark.timeout(20)
 def test_names_need_no_package_beyond_the_standard_library() -> None:
     program = "import sys, sync_runtime.contract.names; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -73,6 +73,7 @@ def test_every_field_of_a_spec_is_shown_in_an_example() -> None:
     assert {*fields_of(SyncGroupSpec), *fields_of(SyncClusterSpec)} - shown == {".kubeconfigSecretRef.key"}
 
 
+@pytest.mark.timeout(20)
 @slow_to_draw
 @given(document=syncgroups())
 def test_filling_in_defaults_twice_changes_nothing(document: Document) -> None:
@@ -80,6 +81,7 @@ def test_filling_in_defaults_twice_changes_nothing(document: Document) -> None:
     assert load_resource(once).to_document() == once
 
 
+@pytest.mark.timeout(20)
 @slow_to_draw
 @given(document=syncclusters())
 def test_a_generated_cluster_keeps_what_was_given(document: Document) -> None:

@@ -52,6 +52,7 @@ def test_brackets_inside_text_are_no_nesting() -> None:
     assert MemberReport.from_json(json.dumps(report)).to_document() == report
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("unit", ['\\"', '"', '"\\', "[]", '"a"', '{"'])
 def test_hostile_text_is_judged_in_one_pass(unit: str) -> None:
     """A search that goes back would take minutes on one of these."""
@@ -99,13 +100,15 @@ def is_model_or_our_error(data: bytes | str) -> None:
         pass
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.timeout(20)
+@settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=200) | st.text(max_size=100))
 def test_random_bytes_never_do_anything_else(data: bytes | str) -> None:
     is_model_or_our_error(data)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.timeout(20)
+@settings(max_examples=100, deadline=None)
 @given(
     position=st.integers(0, len(REPORT_TEXT)),
     cut=st.integers(0, 8),
@@ -122,7 +125,8 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.timeout(20)
+@settings(max_examples=100, deadline=None)
 @given(changes=st.dictionaries(st.sampled_from(sorted(member_report())), values, min_size=1, max_size=3))
 def test_a_report_with_anything_in_its_fields_never_does_anything_else(changes: dict[str, Any]) -> None:
     is_model_or_our_error(json.dumps({**member_report(), **changes, "formatVersion": 1}))
