@@ -175,4 +175,5 @@ def _write(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whichever way `up` is stopped, nothing stays behind
     sys.exit(main())

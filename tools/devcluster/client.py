@@ -206,7 +206,10 @@ def _alive(pid: int, process: subprocess.Popen[str] | None) -> bool:
 def start(
     config: ClusterConfig, *, die_with_caller: bool = False, say: Callable[[str], None] = lambda _text: None
 ) -> Cluster:
-    """Bring a cluster up and return when it is ready; on failure nothing is left running."""
+    """Bring a cluster up and return when it is ready; on failure nothing is left running.
+
+    With `die_with_caller` it ends with the thread that calls this, however that thread ends.
+    """
     reason = hostcheck.why_impossible(config.level)
     if reason is not None:
         raise ClusterError(reason)

@@ -46,6 +46,12 @@ class Forwarder:
         """Begin to accept."""
         self._server = await asyncio.start_server(self._serve, sock=self._sock)
 
+    def close(self) -> None:
+        """Accept no more."""
+        if self._server is not None:
+            self._server.close()
+        self._sock.close()
+
     def cut(self) -> None:
         """Stop answering: open connections stall, new ones hang."""
         self._open.clear()

@@ -105,7 +105,10 @@ class Node:
         for archive in self._running.config.images:
             code, text = await self._ctr("--namespace", "k8s.io", "images", "import", "--local", archive)
             if code != 0:
-                raise ClusterError(f"The image archive {archive} could not be imported: {text.strip()[-300:]}")
+                reason = (text.strip().splitlines() or ["no reason was given"])[-1]
+                raise ClusterError(
+                    f"The image archive {archive} could not be imported ({reason}); give an OCI archive."
+                )
 
     async def _ctr(self, *arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(

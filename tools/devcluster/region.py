@@ -89,6 +89,7 @@ class RunningRegion:
         self.note("plane_ready_s")
         if self.config.kwok_nodes:
             await asyncio.to_thread(self._create_kwok_nodes)
+            await self.until(("apiserver", "kwok"), self._kwok_nodes_ready, "kwok nodes ready")
             self.note("kwok_ready_s")
 
     async def until(self, needed: tuple[str, ...], check: Callable[[ApiClient], bool], what: str) -> None:
@@ -122,9 +123,11 @@ class RunningRegion:
             status, answer = api.request("POST", "/api/v1/nodes", kwok_node(self.region, number))
             if status not in (201, 409):
                 raise ClusterError(f"A kwok node could not be created: {answer.get('message')}")
-        wanted = [kwok_node(self.region, number)["metadata"]["name"] for number in range(self.config.kwok_nodes)]
-        wait_until(lambda: all(_is_ready(api, name) for name in wanted), f"{self.region.name}: kwok nodes ready", 30)
         api.close()
+
+    def _kwok_nodes_ready(self, api: ApiClient) -> bool:
+        names = (kwok_node(self.region, number)["metadata"]["name"] for number in range(self.config.kwok_nodes))
+        return all(_is_ready(api, name) for name in names)
 
     async def stop(self) -> None:
         """End every program, newest first."""

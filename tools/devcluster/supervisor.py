@@ -6,13 +6,16 @@ It is the composition root: the only module here that knows planes, nodes, netwo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from tools.devcluster import control
@@ -121,6 +124,8 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             for running in self.regions.values():
                 group.create_task(running.stop())
+        for forwarder in self._forwarders.values():
+            forwarder.close()
         for node in self._nodes.values():
             node.remove_files()
         if self._wan is not None:
@@ -182,6 +187,8 @@ class Supervisor:
         if component == "node":
             await self._nodes[region].restart()
             return
+        if component in ("kubelet", "containerd") and self.regions[region].children["node"].pid is None:
+            raise ClusterError(f"The node of {region} is down, and {component} runs on it; restart the component node.")
         await child.kill(signal.SIGTERM)
         await child.start()
         if component in ("apiserver", "etcd"):
@@ -209,15 +216,22 @@ class Supervisor:
 
 
 def free_ports(count: int) -> list[int]:
-    """Free loopback ports, all different. Another program may still take one before we do; then the start says so."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+    """Free loopback ports, all different. Another program may still take one before we do; then the start says so.
+
+    They lie below those that the kernel gives to outgoing connections: one of these would take a port sooner or later
+    between our look and the start of the program that needs it.
+    """
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    wanted = range(max(10000, first_outgoing - 20000), first_outgoing)
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(found) < count:
+            sock = held.enter_context(socket.socket())
+            port = random.choice(wanted) if len(wanted) > 1000 else 0  # noqa: S311 - not a secret
+            with contextlib.suppress(OSError):
+                sock.bind(("127.0.0.1", port))
+                found.append(sock.getsockname()[1])
+    return found
 
 
 def reporter(descriptor: int) -> Report:

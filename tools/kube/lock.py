@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.cache import replacing
 from tools.errors import BuildError
 from tools.kube import golang
 from tools.kube.catalog import Catalog, Family
@@ -53,13 +54,13 @@ def check(catalog: Catalog) -> list[str]:
 def relock(catalog: Catalog, family: Family) -> None:
     """Write go.mod anew and let Go fill in the rest by resolving every program of the family."""
     go = golang.find(catalog.go_minimum, catalog.go_wheel)
-    family.folder.mkdir(parents=True, exist_ok=True)
     staging = _staging_modules(go, family) if family.staging else []
-    (family.folder / "go.mod").write_text(declared(family, catalog.go_minimum, staging))
-    (family.folder / "go.sum").unlink(missing_ok=True)
     tags = ",".join([*family.tags, *family.seccomp_tags])
     packages = [family.package(name) for name in family.binaries]
-    _run(go, [go.program, "list", "-mod=mod", "-tags", tags, "-deps", *packages], family.folder)
+    with replacing(family.folder) as staged:  # without a network the old pins stay as they were
+        staged.mkdir()
+        (staged / "go.mod").write_text(declared(family, catalog.go_minimum, staging))
+        _run(go, [go.program, "list", "-mod=mod", "-tags", tags, "-deps", *packages], staged)
 
 
 def _staging_modules(go: golang.Go, family: Family) -> list[str]:

@@ -134,6 +134,13 @@ class Lab:
         """`subprocess.Popen` inside a region."""
         return subprocess.Popen(self.command(region, arguments), **_with_path(keywords))
 
+    def set_sysctl(self, region: str, name: str, value: str) -> None:
+        """Set a sysctl of a region's network, such as `net.ipv4.tcp_wmem` (the longer the link, the more it needs)."""
+        path = "/proc/sys/" + name.replace(".", "/")
+        done = self.run(region, ["tee", path], input=value, text=True, capture_output=True, timeout=_START_TIMEOUT_S)
+        if done.returncode != 0:
+            raise HostError(f"the sysctl {name} of region {region} cannot be set to {value!r}: {done.stderr.strip()}")
+
     def interface_counters(self, region: str) -> dict[str, int]:
         """The kernel's counters of a region's interface: what really went in and out, and what it dropped."""
         table = self.run(region, ["cat", "/proc/self/net/dev"], check=True, capture_output=True, text=True).stdout

@@ -6,13 +6,15 @@ import asyncio
 import os
 import resource
 import socket
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.component.hostile_host import commands
 from tests.component.hostile_host.commands import CLUSTER
-from tools.devcluster import folder
+from tools.devcluster import folder, forward, runner, supervisor
 from tools.devcluster.components import Plane
 from tools.devcluster.config import ClusterConfig, Level, parse_regions
 from tools.devcluster.region import RunningRegion
@@ -185,6 +187,23 @@ def test_a_port_that_another_program_took(tmp_path: Path, taken: str) -> None:
         ports = (port, free) if taken == "etcd" else (free, port)
         with pytest.raises(ClusterError, match=rf"us-east/{taken} ended with \d+: another program took its port; run"):
             _start(tmp_path, *ports)
+
+
+def test_a_failure_in_one_region_ends_the_others_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ClusterConfig(directory=tmp_path, level=Level.PLANES, regions=parse_regions("2"))
+    messages: list[dict[str, Any]] = []
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        ports = iter([free_ports(3), [other.getsockname()[1], *free_ports(2)]])
+        monkeypatch.setattr(supervisor, "free_ports", lambda _count: next(ports))
+        listeners = {region.name: forward.listener() for region in config.regions}
+        started = time.monotonic()
+        code = runner._supervise(config, _tools(), listeners, messages.append)
+    assert code == 2
+    assert "eu-west/etcd ended with 1: another program took its port" in messages[-1]["error"]
+    assert time.monotonic() - started < 20  # not the minute and a half that the healthy region may take
+    assert _processes_of(tmp_path) == []
 
 
 def test_a_program_that_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

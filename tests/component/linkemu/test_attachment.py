@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.component.linkemu.conftest import start_lab_or_skip
-from tests.component.linkemu.traffic import assert_rate, call, datagrams, round_trip_us, running, sending, tcp_rate
+from tests.component.linkemu.judgement import assert_rate
+from tests.component.linkemu.traffic import call, datagrams, round_trip_us, running, sending, tcp_rate
+from tools.errors import HostError
 from tools.linkemu import Emulator, EmulatorError, Lab, LinkShape, RegionPort, offload_command, parse_link
 
 pytestmark = [pytest.mark.bubble, pytest.mark.timeout(120)]
@@ -63,6 +65,17 @@ def test_a_region_without_a_neighbour_entry_finds_the_gateway_by_asking(own_lab:
     for region in own_lab.regions:
         _ip(own_lab, region, "neigh del 169.254.1.1 dev eth0")
     assert round_trip_us(own_lab, "a", "b") < 5_000
+
+
+def test_a_sysctl_of_a_region_is_its_own(own_lab: Lab) -> None:
+    own_lab.set_sysctl("a", "net.ipv4.tcp_slow_start_after_idle", "0")
+    read = ["cat", "/proc/sys/net/ipv4/tcp_slow_start_after_idle"]
+    values = [
+        own_lab.run(region, read, check=True, capture_output=True, text=True).stdout for region in own_lab.regions
+    ]
+    assert values == ["0\n", "1\n"]
+    with pytest.raises(HostError, match="tcp_colour"):
+        own_lab.set_sysctl("a", "net.ipv4.tcp_colour", "red")
 
 
 def test_large_sends_are_cut_into_packets_before_the_link(lab: Lab) -> None:

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.component.linkemu.traffic import assert_rate, datagrams, round_trip_us, sending, udp_rate
+from tests.component.linkemu.judgement import assert_rate
+from tests.component.linkemu.traffic import datagrams, round_trip_us, sending, udp_rate
 from tools.linkemu import Lab, LinkShape, parse_link
 
 pytestmark = [pytest.mark.bubble, pytest.mark.timeout(120)]

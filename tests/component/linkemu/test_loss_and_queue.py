@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.component.linkemu.traffic import assert_rate, datagrams, settle, udp_rate
+from tests.component.linkemu.judgement import assert_rate, settle
+from tests.component.linkemu.traffic import datagrams, udp_rate
 from tools.linkemu import BurstLoss, CrossTraffic, Lab, LinkShape, Policer, parse_link
 
 pytestmark = [pytest.mark.bubble, pytest.mark.timeout(120)]

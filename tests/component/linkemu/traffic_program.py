@@ -6,6 +6,7 @@ It judges nothing: what the figures mean is for the tests and benchmarks that st
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -97,7 +98,8 @@ def udp_source(host: str, port: int, rate_bps: int, ip_bytes: int, count: int) -
                 continue
             due_s = max(due_s, now_s - catch_up_s)
             batch = min(per_call, count - sent)
-            sock.send(b"".join(struct.pack("!Q", sent + i) + padding for i in range(batch)))
+            with contextlib.suppress(ConnectionRefusedError):  # nobody listens any more; we are about to be ended
+                sock.send(b"".join(struct.pack("!Q", sent + i) + padding for i in range(batch)))
             sent += batch
             due_s += batch / rate_pps
     say({"sent": sent, "seconds": time.monotonic() - started_s})

@@ -123,7 +123,7 @@ def test_fewer_than_no_nodes_are_refused() -> None:
     level=st.sampled_from(Level),
     names=st.lists(st.text(alphabet="abcxyz-", min_size=1, max_size=9), min_size=1, max_size=4, unique=True),
     kwok_nodes=st.integers(0, 1000),
-    images=st.lists(st.text(alphabet="ab/.é \"", max_size=20), max_size=2),
+    images=st.lists(st.text(alphabet='ab/.é "', max_size=20), max_size=2),
     directory=st.text(alphabet="abcé/ .'\"", min_size=1, max_size=30),
 )
 def test_a_configuration_survives_the_way_through_json(

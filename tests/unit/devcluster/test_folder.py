@@ -69,8 +69,14 @@ def test_usual_names_are_fine(tmp_path: Path) -> None:
 
 
 def _runner(directory: Path) -> subprocess.Popen[bytes]:
-    """A process whose command line looks like a runner's."""
-    return subprocess.Popen([sys.executable, "-c", "input()", "tools.devcluster.runner", str(directory)], stdin=-1)
+    """A process whose command line looks like a runner's, once it runs: the kernel fills it in after the start."""
+    code = "import time; print('up', flush=True); time.sleep(60)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "tools.devcluster.runner", str(directory)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    return process
 
 
 def test_the_process_of_the_folders_cluster_is_found(tmp_path: Path) -> None:

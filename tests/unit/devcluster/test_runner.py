@@ -93,8 +93,30 @@ def test_reports_are_lines_of_json_and_a_reader_that_left_does_no_harm() -> None
     os.close(write_end)
 
 
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(8))) == 8
+def test_free_ports_differ_and_are_none_that_an_outgoing_connection_gets() -> None:
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    first_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if first_outgoing > 11000:
+        assert max(ports) < first_outgoing
+
+
+@pytest.mark.parametrize("component", ["kubelet", "containerd"])
+def test_what_runs_on_a_node_cannot_be_restarted_without_it(tmp_path: Path, component: str) -> None:
+    async def ask() -> None:
+        supervisor = _supervisor(tmp_path)
+        try:
+            for name in ("node", component):
+                supervisor.regions["us-east"].add(name, ["true"])
+            await supervisor._handle({"op": "restart", "region": "us-east", "component": component})
+        finally:
+            for forwarder in supervisor._forwarders.values():
+                forwarder.close()
+
+    with pytest.raises(
+        ClusterError, match=r"The node of us-east is down, and .* runs on it; restart the component node"
+    ):
+        asyncio.run(ask())
 
 
 def _supervisor(tmp_path: Path) -> Supervisor:
@@ -127,7 +149,7 @@ def test_an_operation_that_cannot_be_is_refused(tmp_path: Path, request_: dict[s
             await supervisor._handle(request_)
         finally:
             for forwarder in supervisor._forwarders.values():
-                forwarder._sock.close()
+                forwarder.close()
 
     with pytest.raises(ToolError, match=sentence):
         asyncio.run(ask())
@@ -155,7 +177,7 @@ def test_a_start_that_is_told_to_end_ends_at_once(tmp_path: Path, monkeypatch: p
                 await supervisor.run()
         finally:
             for forwarder in supervisor._forwarders.values():
-                forwarder._sock.close()
+                forwarder.close()
 
     asyncio.run(run())
     assert ends == ["start", "down"]
@@ -179,6 +201,6 @@ def test_an_open_connection_to_the_control_socket_does_not_hold_up_the_end(
         await asyncio.wait_for(running, 1)
         writer.close()
         for forwarder in supervisor._forwarders.values():
-            forwarder._sock.close()
+            forwarder.close()
 
     asyncio.run(run())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 import pytest
 
+from tools.errors import BuildError
 from tools.kube import catalog, lock
 from tools.kube.catalog import Catalog, Family
 
@@ -80,6 +83,40 @@ def test_a_missing_file_is_a_problem(family: Family, name: str) -> None:
 
 def test_the_committed_files_agree_with_the_catalog() -> None:
     assert lock.check(KNOWN) == []
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `go` that adds an indirect requirement and go.sum, or fails where the file it returns exists."""
+    fails = tmp_path / "fails"
+    program = tmp_path / "bin" / "go"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\n[ $1 = version ] && {{ echo go version go1.99.0; exit; }}\n"
+        f"echo 'require x.org/y v1 // indirect' >> go.mod\n[ -e {fails} ] && {{ echo no network >&2; exit 1; }}\n"
+        "echo sums > go.sum\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return fails
+
+
+@pytest.mark.usefixtures("go")
+def test_locking_writes_both_files_anew(family: Family, tiny: Catalog) -> None:
+    bumped = dataclasses.replace(family, version="v1.37.3", staging=False)
+    lock.relock(tiny, bumped)
+    assert list(lock.problems(bumped)) == []
+    assert (family.folder / "go.sum").read_text() == "sums\n"
+    assert "x.org/y v1 // indirect" in (family.folder / "go.mod").read_text()
+
+
+def test_locking_that_fails_leaves_the_old_pins_alone(family: Family, tiny: Catalog, go: Path) -> None:
+    go.touch()
+    before = {path.name: path.read_text() for path in family.folder.glob("go.*")}
+    with pytest.raises(BuildError, match=r"`list -mod=mod -tags …` failed in .*: no network"):
+        lock.relock(tiny, dataclasses.replace(family, version="v1.37.3", staging=False))
+    assert {path.name: path.read_text() for path in family.folder.glob("go.*")} == before
+    assert [path.name for path in family.folder.parent.iterdir()] == ["tiny"]
 
 
 def test_local_families_are_not_locked(tiny: Catalog) -> None:

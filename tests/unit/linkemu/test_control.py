@@ -77,6 +77,8 @@ def test_shapes_given_at_the_start_are_in_place(tmp_path: Path) -> None:
         ("set a b delay_us=99999999999999999999", "not a setting of a link"),
         ("set a b rate_bps=5", "below 1000"),
         ("cut a", "wrong number of words"),
+        ("cut a b c", "wrong number of words"),
+        ("cut a b\0", "no zero bytes"),
         ("route a 10.0.0.0/33", "not an IPv4 prefix"),
         ("route a 10.0.0", "not an IPv4 prefix"),
         ("route q 10.0.0.0/8", "no such region"),
