@@ -82,8 +82,11 @@ def scatter(block: Block, state: Mapping[int, BitTensor], positions: Any, bits: 
         first += piece.num_elements
 
 
-def bind(layout: Layout, state: State) -> dict[int, BitTensor]:
-    """The state's bits by the layout's numbers; raises LayoutError where the two do not fit."""
+def bind(layout: Layout, state: State, *, writable: bool = False) -> dict[int, BitTensor]:
+    """The state's bits by the layout's numbers; raises LayoutError where the two do not fit.
+
+    `writable`: the bits will be written, so they must be the tensor's own memory, not a copy of it.
+    """
     unknown = sorted(set(state) - set(layout.index_of))
     if unknown:
         raise LayoutError(f"the layout has no tensor {unknown[0]!r} ({len(unknown)} such names)")
@@ -95,8 +98,24 @@ def bind(layout: Layout, state: State) -> dict[int, BitTensor]:
         if found.dtype != spec.dtype or found.shape != spec.shape:
             have, want = f"{found.dtype.name}{list(found.shape)}", f"{spec.dtype.name}{list(spec.shape)}"
             raise LayoutError(f"{spec.name!r} is {have}, the layout says {want}")
+        if writable and not (found.matrix.flags.writeable and _is_own_memory(state[spec.name], found)):
+            raise LayoutError(f"{spec.name!r} cannot be written in place: make it contiguous and writable")
         bound[at] = found
     return bound
+
+
+def memory_of(tensor: Any) -> tuple[int, tuple[int, ...], str] | None:
+    """What two names share if they are one tensor: address, shape, dtype. None for empty tensors."""
+    found = bit_tensor(tensor)
+    own = found.matrix.size and _is_own_memory(tensor, found)
+    return (found.matrix.ctypes.data, found.shape, found.dtype.name) if own else None
+
+
+def _is_own_memory(tensor: Any, found: BitTensor) -> bool:
+    if isinstance(tensor, BitTensor) or not found.matrix.size:
+        return True
+    address = tensor.data_ptr() if hasattr(tensor, "data_ptr") else tensor.ctypes.data
+    return bool(address == found.matrix.ctypes.data)
 
 
 def _from_numpy(array: Any, dtype_name: str, name: str) -> BitTensor:

@@ -5,6 +5,8 @@ The one door to the CPU coder for whoever has sparse blocks. The old elements ar
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sync_runtime.codec.cpu.fast import decode_fast, encode_fast, fast_size_bytes
@@ -20,7 +22,7 @@ from sync_runtime.codec.limits import (
 )
 from sync_runtime.codec.rules import dense_bytes
 from sync_runtime.codec.tables import Tables
-from sync_runtime.errors import FormatError, LimitError, MissingBaseError
+from sync_runtime.errors import FormatError, LayoutError, LimitError, MissingBaseError
 from sync_runtime.tensors.blocks import Block
 from sync_runtime.tensors.jit import compiled
 from sync_runtime.tensors.sparse import U32, Bits, SparseBlock
@@ -32,6 +34,9 @@ def encode_block(
     """Entry and body of a block; no bytes where nothing changed."""
     if not delta.num_changed:
         return b""
+    mask = 0xFFFFFFFF >> (32 - block.dtype.width_bits)
+    if not _is_sound(delta.positions, delta.differences, block.num_elements, mask):
+        raise LayoutError(f"the differences of block {block.number} do not ascend, do not fit it, or are zero")
     mode, parameter, body = _smallest(delta, block, codec, old, tables)
     entry = pack_entry(
         block=block.number, mode=mode, parameter=parameter, count=delta.num_changed, body_bytes=len(body)
@@ -122,17 +127,12 @@ def _decode_dense(record: Record, block: Block) -> tuple[U32, U32]:
 
 
 @compiled
-def compact(values: U32, mask: int) -> tuple[U32, U32]:
-    """Positions and values of what is not zero under a mask."""
-    found = 0
-    for i in range(values.size):
-        values[i] &= mask
-        found += values[i] != 0
-    positions, kept = np.empty(found, np.uint32), np.empty(found, np.uint32)
-    at = 0
-    for i in range(values.size):
-        if values[i]:
-            positions[at] = i
-            kept[at] = values[i]
-            at += 1
-    return positions, kept
+def _is_sound(positions: U32, differences: U32, num_elements: int, mask: int) -> bool:
+    """The compiled writers trust their input: a bad caller must fail here, not in memory."""
+    previous: Any = -1
+    for k in range(positions.size):
+        at = np.int64(positions[k])
+        if at <= previous or at >= num_elements or differences[k] == 0 or differences[k] > mask:
+            return False
+        previous = at
+    return True

@@ -43,13 +43,19 @@ def encode_fast(positions: U32, differences: U32, num_elements: int, width_bits:
     bits = gap_bits(num_elements, positions.size)
     symbols, escapes, raws = _measure(positions, differences, bits, width_bits)
     frames = np.zeros((-(-symbols // FRAME_SYMBOLS), 3), np.uint32)
-    words = np.zeros(words32(symbols * (bits + 2)), np.uint32)
+    words = np.zeros(words32(symbols * (bits + 2)) + 1, np.uint32)  # the writer stores ahead
     escape_bytes = np.zeros(escapes + -escapes % 4, np.uint8)
     raw = np.zeros(raws, np.uint32)
     _write(positions, differences, bits, width_bits, frames, words, escape_bytes, raw)
     raw_bytes = raw.astype(BITS_DTYPES[width_bits].newbyteorder("<")).tobytes()
     head = np.array([symbols, escapes, raws], "<u4").tobytes()
-    parts = [head, frames.astype("<u4").tobytes(), words.astype("<u4").tobytes(), escape_bytes.tobytes(), raw_bytes]
+    parts = [
+        head,
+        frames.astype("<u4").tobytes(),
+        words[:-1].astype("<u4").tobytes(),
+        escape_bytes.tobytes(),
+        raw_bytes,
+    ]
     return bits, b"".join([*parts, bytes(-len(raw_bytes) % 4)])
 
 
@@ -63,14 +69,6 @@ def decode_fast(
     if fault:
         raise FormatError(f"a fast block is malformed: {_FAULTS[fault]}")
     return positions, differences
-
-
-def accumulate_fast(body: memoryview, *, bits: int, num_changed: int, width_bits: int, into: U32) -> None:
-    """Adds a body's differences to a dense block: merging without lists. On FormatError `into` is worthless."""
-    parts = _sections(body, bits, num_changed, into.size, width_bits)
-    fault = _read_into(*parts, bits, width_bits, num_changed, into)
-    if fault:
-        raise FormatError(f"a fast block is malformed: {_FAULTS[fault]}")
 
 
 def _sections(
@@ -96,8 +94,9 @@ def _sections(
 
 @compiled
 def _measure(positions: U32, differences: U32, bits: int, width_bits: int) -> tuple[int, int, int]:
-    escapes, raws = 0, 0
     symbols: Any = 0
+    escapes: Any = 0
+    raws: Any = 0
     previous: Any = -1
     full = 1 << width_bits
     round_up = (1 << bits) - 1
@@ -107,10 +106,8 @@ def _measure(positions: U32, differences: U32, bits: int, width_bits: int) -> tu
         symbols += 1 + ((high + round_up) >> bits)
         difference = np.int64(differences[k])
         magnitude = min(difference, full - difference)
-        if magnitude > 1:
-            escapes += 1
-            if magnitude > _MAX_STEP:
-                raws += 1
+        escapes += magnitude > 1
+        raws += magnitude > _MAX_STEP
     return symbols, escapes, raws
 
 
@@ -142,24 +139,22 @@ def _write(
         skips = (high + low) >> bits
         for which in range(skips + 1):
             if symbol % FRAME_SYMBOLS == 0:
-                frames[symbol // FRAME_SYMBOLS, 0] = covered
-                frames[symbol // FRAME_SYMBOLS, 1] = escape
-                frames[symbol // FRAME_SYMBOLS, 2] = raws
-            code = _SKIP
+                frame = symbol // FRAME_SYMBOLS
+                frames[frame, 0], frames[frame, 1], frames[frame, 2] = covered, escape, raws
             if which < skips:
                 field = low if which + 1 < skips else (high - 1) & low
                 covered += (field + 1) << bits
             else:
                 field = gap & low
                 covered += field + 1
-                code = _ESCAPE if magnitude > 1 else (_PLUS if step > 0 else _MINUS)
-            held |= np.uint64(field | (code << bits)) << np.uint64(fill)
+                field |= (_ESCAPE if magnitude > 1 else _PLUS + (step < 0)) << bits
+            held |= np.uint64(field) << np.uint64(fill)
             fill += bits + 2
-            if fill >= 32:
-                words[word] = held & np.uint64(0xFFFFFFFF)
-                word += 1
-                held >>= np.uint64(32)
-                fill -= 32
+            words[word] = held & np.uint64(0xFFFFFFFF)
+            full_word = fill >> 5
+            word += full_word
+            held >>= np.uint64(full_word << 5)
+            fill &= 31
             symbol += 1
         if magnitude > _MAX_STEP:
             escape_bytes[escape] = _RAW_ESCAPE
@@ -169,8 +164,7 @@ def _write(
         elif magnitude > 1:
             escape_bytes[escape] = 2 * (magnitude - 2) + (1 if step < 0 else 0)
             escape += 1
-    if fill:
-        words[word] = held & np.uint64(0xFFFFFFFF)
+    words[word] = held & np.uint64(0xFFFFFFFF)
 
 
 @compiled
@@ -253,24 +247,3 @@ def _read(
     if skipping or found != positions.size or escape != escape_bytes.size or raws != raw.size:
         return 6
     return 0
-
-
-@compiled
-def _read_into(
-    symbols: int,
-    frames: U32,
-    words: U32,
-    escape_bytes: NDArray[np.uint8],
-    raw: U32,
-    bits: int,
-    width_bits: int,
-    num_changed: int,
-    into: U32,
-) -> int:
-    """`_read`, then the addition: all checks stay in one place."""
-    positions, differences = np.empty(num_changed, np.uint32), np.empty(num_changed, np.uint32)
-    fault = _read(symbols, frames, words, escape_bytes, raw, bits, width_bits, into.size, positions, differences)
-    if fault == 0:
-        for k in range(num_changed):
-            into[positions[k]] += differences[k]
-    return fault

@@ -2,36 +2,98 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sync_runtime.codec.cpu.blocks import check_record, compact, decode_block
-from sync_runtime.codec.cpu.fast import accumulate_fast
+from sync_runtime.codec.cpu.blocks import decode_block
 from sync_runtime.codec.frame import Record
-from sync_runtime.codec.limits import MODE_FAST
 from sync_runtime.tensors.blocks import Block
-from sync_runtime.tensors.sparse import SparseBlock
+from sync_runtime.tensors.jit import compiled
+from sync_runtime.tensors.sparse import U32, SparseBlock
+
+U64 = NDArray[np.uint64]
+
+
+def _lowest_bit_numbers() -> NDArray[np.int64]:
+    """The number of a single bit, found under the high six bits of its product with a de Bruijn sequence."""
+    numbers = np.empty(64, np.int64)
+    for bit in range(64):
+        numbers[(_DE_BRUIJN << bit & 0xFFFFFFFFFFFFFFFF) >> 58] = bit
+    return numbers
+
+
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+_BIT_NUMBERS = _lowest_bit_numbers()
 
 
 def merge_block(parts: Sequence[Record | SparseBlock], block: Block) -> SparseBlock:
     """The sum of one block's parts; a part that is tight must have been decoded before."""
     if len(parts) == 1:
-        only = parts[0]
-        return only if isinstance(only, SparseBlock) else decode_block(only, block)
-    total = np.zeros(block.num_elements, np.uint32)
-    for part in parts:
-        if isinstance(part, Record) and part.mode == MODE_FAST:
-            check_record(part, block)
-            accumulate_fast(
-                part.body,
-                bits=part.parameter,
-                num_changed=part.count,
-                width_bits=block.dtype.width_bits,
-                into=total,
-            )
-            continue
-        listed = part if isinstance(part, SparseBlock) else decode_block(part, block)
-        total[listed.positions] += listed.differences  # positions are unique within a part
-    mask = 0xFFFFFFFF >> (32 - block.dtype.width_bits)
-    return SparseBlock(block.number, *compact(total, mask))
+        return _listed(parts[0], block)
+    listed = [_listed(part, block) for part in parts]  # all of them first: what follows cannot fail
+    total, touched = _scratch.of(block.num_elements)
+    for part in listed:
+        _add(part.positions, part.differences, total, touched)
+    mask = np.uint32(0xFFFFFFFF >> (32 - block.dtype.width_bits))
+    return SparseBlock(block.number, *_compact(total, touched, mask))
+
+
+class _Scratch(threading.local):
+    """A dense block of zeros per thread, left as zeros by its users: fresh pages would cost more than the sum."""
+
+    def __init__(self) -> None:
+        self._total, self._touched = np.zeros(0, np.uint32), np.zeros(0, np.uint64)
+
+    def of(self, num_elements: int) -> tuple[U32, U64]:
+        if self._total.size < num_elements:
+            self._total = np.zeros(num_elements, np.uint32)
+            self._touched = np.zeros(-(-num_elements // 64), np.uint64)
+        return self._total[:num_elements], self._touched[: -(-num_elements // 64)]
+
+
+_scratch = _Scratch()
+
+
+def _listed(part: Record | SparseBlock, block: Block) -> SparseBlock:
+    return part if isinstance(part, SparseBlock) else decode_block(part, block)
+
+
+@compiled
+def _add(positions: U32, differences: U32, total: U32, touched: U64) -> None:
+    for k in range(positions.size):
+        at = np.int64(positions[k])
+        total[at] += differences[k]
+        touched[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+
+
+@compiled
+def _compact(total: U32, touched: U64, mask: np.uint32) -> tuple[U32, U32]:
+    """Positions and sums of what is not zero under the mask; looks only where something was added.
+
+    Leaves zeros in `total` and `touched`.
+    """
+    found = 0
+    for word in range(touched.size):
+        rest = touched[word]
+        while rest:
+            found += 1
+            rest &= rest - np.uint64(1)
+    positions, kept = np.empty(found + 1, np.uint32), np.empty(found + 1, np.uint32)
+    at: Any = 0
+    for word in range(touched.size):
+        rest = touched[word]
+        while rest:
+            lowest = rest & (~rest + np.uint64(1))
+            i = 64 * word + _BIT_NUMBERS[np.int64((lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58))]
+            value = total[i] & mask
+            total[i] = 0
+            positions[at] = i
+            kept[at] = value
+            at += value != 0  # store always, advance if it counts
+            rest &= rest - np.uint64(1)
+        touched[word] = 0
+    return positions[:at], kept[:at]

@@ -1,0 +1,61 @@
+"""Several deltas side by side, block by block: what merge and invert read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sync_runtime.codec.frame import Record
+from sync_runtime.codec.limits import MODE_TIGHT
+from sync_runtime.errors import MissingBaseError
+from sync_runtime.offline.deltafile import Delta
+from sync_runtime.offline.staging import apply_differences, check_totals
+from sync_runtime.tensors.blocks import Block, BlockMap
+from sync_runtime.tensors.sparse import Bits, SparseBlock
+
+
+class Chain:
+    """The records of consecutive deltas, by block. A tight record is decoded against the base plus those before it."""
+
+    def __init__(self, deltas: Sequence[Delta], blocks: BlockMap, old: Callable[[Block], Bits] | None) -> None:
+        self._old = old
+        self._readers = [delta.reader() for delta in deltas]
+        self._records: dict[int, list[tuple[int, Record]]] = {}
+        for at, (delta, reader) in enumerate(zip(deltas, self._readers, strict=True)):
+            num_blocks, num_changed = 0, 0
+            for block, record in reader.records():
+                self._records.setdefault(block.number, []).append((at, record))
+                num_blocks += 1
+                num_changed += record.count
+            check_totals(delta, num_blocks, num_changed)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The blocks that any delta names, ascending."""
+        return sorted(self._records)
+
+    def parts(self, block: Block) -> list[Record | SparseBlock]:
+        """A block's records in order; decoded where one of them is tight."""
+        records = self._records[block.number]
+        if all(record.mode != MODE_TIGHT for _, record in records):
+            return [record for _, record in records]
+        if self._old is None:
+            raise MissingBaseError("a delta of this chain is coded tight: the base's weights are needed")
+        bits = self._old(block)
+        parts: list[Record | SparseBlock] = []
+        for at, record in records:
+            current = bits
+            part = self._readers[at].decode(block, record, lambda _, current=current: current)  # type: ignore[misc]
+            parts.append(part)
+            bits = apply_differences(bits, part)
+        return parts
+
+    def after(self, block: Block) -> Bits:
+        """The block as the last delta leaves it."""
+        if self._old is None:
+            raise MissingBaseError("the base's weights are needed")
+        bits = self._old(block)
+        for at, record in self._records.get(block.number, []):
+            current = bits
+            part = self._readers[at].decode(block, record, lambda _, current=current: current)  # type: ignore[misc]
+            bits = apply_differences(bits, part)
+        return bits
