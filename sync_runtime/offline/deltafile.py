@@ -66,7 +66,10 @@ class Delta:
 
     def reader(self) -> ObjectReader:
         """Reads the object from its beginning."""
-        return ObjectReader(self.object, self.blocks)
+        reader = ObjectReader(self.object, self.blocks)
+        if CODEC_NAMES[reader.codec] != self.manifest.codec:
+            raise FormatError("object and manifest name different codecs")
+        return reader
 
     def tail(self) -> bytes:
         """What follows the object in a file."""
@@ -117,9 +120,8 @@ def _check(delta: Delta) -> None:
         raise FormatError("the manifest speaks of another layout than the file holds")
     if manifest.size_bytes != len(delta.object):
         raise FormatError("the object has another size than the manifest says")
-    header = parse_header(delta.object)
-    if header.kind != KIND_DELTA or CODEC_NAMES[header.codec] != manifest.codec:
-        raise FormatError("object and manifest name different codecs")
+    if parse_header(delta.object).kind != KIND_DELTA:
+        raise FormatError("the file holds an anchor, not a delta")
     if len(manifest.digest_changes) != len(delta.layout.tensors):
         raise FormatError("the manifest has another number of tensors than the layout")
     at = 0
@@ -141,10 +143,10 @@ class Ends:
     label: str
 
 
-def describe(layout: Layout, codec: int, totals: Totals, ends: Ends) -> Manifest:
+def describe(layout: Layout, totals: Totals, ends: Ends) -> Manifest:
     """The manifest of a finished object."""
     return Manifest(
-        codec=CODEC_NAMES[codec],
+        codec=CODEC_NAMES[totals.codec],
         layout_hash=layout.hash.hex(),
         base=ends.base,
         target=Version(ends.target_seq, ends.base.digest.plus(total(ends.changes))),

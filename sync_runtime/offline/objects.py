@@ -15,7 +15,7 @@ from sync_runtime.codec.cpu.blocks import decode_block, encode_block
 from sync_runtime.codec.cpu.steps import count_block
 from sync_runtime.codec.frame import END_RECORD, Header, Record, pack_header, parse_object, parse_records
 from sync_runtime.codec.frame import truncated_layout_hash as short_hash
-from sync_runtime.codec.limits import CODEC_FAST, KIND_DELTA, MODE_TIGHT
+from sync_runtime.codec.limits import CODEC_AUTO, CODEC_FAST, KIND_DELTA, MODE_TIGHT
 from sync_runtime.codec.tables import Histograms, Tables, build_tables, is_sampled, pack_tables, parse_tables
 from sync_runtime.errors import FormatError
 from sync_runtime.offline.pool import ordered_map
@@ -34,6 +34,7 @@ class Sink(Protocol):
 class Totals:
     """What is known when an object is complete."""
 
+    codec: int
     size_bytes: int
     sha256: str
     num_blocks: int
@@ -45,6 +46,7 @@ class ObjectWriter:
 
     def __init__(self, sink: Sink, header: Header, tables: bytes = b"") -> None:
         self._sink = sink
+        self._codec = header.codec
         self._hash = hashlib.sha256()
         self._size_bytes, self._num_blocks, self._num_changed = 0, 0, 0
         self._put(pack_header(header) + tables)
@@ -59,7 +61,7 @@ class ObjectWriter:
     def finish(self) -> Totals:
         """Writes the end."""
         self._put(END_RECORD)
-        return Totals(self._size_bytes, self._hash.hexdigest(), self._num_blocks, self._num_changed)
+        return Totals(self._codec, self._size_bytes, self._hash.hexdigest(), self._num_blocks, self._num_changed)
 
     def _put(self, data: bytes) -> None:
         self._sink.write(data)
@@ -78,44 +80,53 @@ class Source:
 
 
 def write_object(sink: Sink, blocks: BlockMap, codec: int, source: Source, threads: int | None = None) -> Totals:
-    """Encodes a delta in the canonical way."""
-    layout_hash = short_hash(blocks.layout.hash)
+    """Encodes a delta in the canonical way. Asked for auto, it writes fast where that is not larger."""
     if codec == CODEC_FAST:
-        writer = ObjectWriter(sink, Header(KIND_DELTA, codec, layout_hash, 0))
-
-        def encode(number: int) -> tuple[bytes, int]:
-            block = blocks.block(number)
-            delta = source.sparse(block)
-            return encode_block(delta, block, codec), delta.num_changed
-
-        for record, count in ordered_map(encode, source.numbers, threads):
-            writer.add(record, count)
-        return writer.finish()
+        return _written(sink, blocks, codec, b"", ordered_map(_fast_coder(blocks, source), source.numbers, threads))
     kept, tables = _first_pass(blocks, source, threads)
     section = pack_tables(tables)
-    writer = ObjectWriter(sink, Header(KIND_DELTA, codec, layout_hash, len(section)), section)
-    encoded = ordered_map(lambda record: _recode(record, blocks, codec, source, tables), kept, threads)
-    for record, count in encoded:
+    encoded = ordered_map(lambda item: _recode(item[0], blocks, codec, source, tables), kept, threads)
+    if codec == CODEC_AUTO:
+        listed = list(encoded)
+        if sum(len(raw) for raw, _ in kept) <= len(section) + sum(len(raw) for raw, _ in listed):
+            return _written(sink, blocks, CODEC_FAST, b"", kept)
+        encoded = iter(listed)
+    return _written(sink, blocks, codec, section, encoded)
+
+
+def _written(sink: Sink, blocks: BlockMap, codec: int, section: bytes, records: Iterable[tuple[bytes, int]]) -> Totals:
+    header = Header(KIND_DELTA, codec, short_hash(blocks.layout.hash), len(section))
+    writer = ObjectWriter(sink, header, section)
+    for record, count in records:
         writer.add(record, count)
     return writer.finish()
 
 
-def _first_pass(blocks: BlockMap, source: Source, threads: int | None) -> tuple[list[bytes], Tables]:
-    """Every changed block as fast bytes, and the tables of the whole."""
+def _fast_coder(blocks: BlockMap, source: Source) -> Callable[[int], tuple[bytes, int]]:
+    def encode(number: int) -> tuple[bytes, int]:
+        block = blocks.block(number)
+        delta = source.sparse(block)
+        return encode_block(delta, block, CODEC_FAST), delta.num_changed
 
-    def look(number: int) -> tuple[bytes, Histograms | None]:
+    return encode
+
+
+def _first_pass(blocks: BlockMap, source: Source, threads: int | None) -> tuple[list[tuple[bytes, int]], Tables]:
+    """Every changed block as fast bytes with its count, and the tables of the whole."""
+
+    def look(number: int) -> tuple[bytes, int, Histograms | None]:
         block = blocks.block(number)
         delta = source.sparse(block)
         if not delta.num_changed:
-            return b"", None
+            return b"", 0, None
         sampled = is_sampled(blocks.groups[block.group])
         seen = count_block(_old(source, block), delta.positions, delta.differences, block, sampled=sampled)
-        return encode_block(delta, block, CODEC_FAST), seen
+        return encode_block(delta, block, CODEC_FAST), delta.num_changed, seen
 
     kept, histograms = [], Histograms()
-    for record, seen in ordered_map(look, source.numbers, threads):
+    for record, count, seen in ordered_map(look, source.numbers, threads):
         if seen is not None:
-            kept.append(record)
+            kept.append((record, count))
             histograms.add(seen)
     return kept, build_tables(histograms, blocks.groups)
 

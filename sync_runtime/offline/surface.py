@@ -72,7 +72,7 @@ def diff(
     totals = write_object(sink, blocks, number, Source(range(len(blocks)), pair.sparse, pair.old), threads)
     origin = Version(seqs[0], total(pair.base_digests()))
     ends = Ends(origin, seqs[1], pair.digest_changes(), lineage, label)
-    return Delta(agreed, describe(agreed, number, totals, ends), memoryview(sink.getvalue()))
+    return Delta(agreed, describe(agreed, totals, ends), memoryview(sink.getvalue()))
 
 
 def apply(state: State, delta: Delta, *, held: Digest | None = None, threads: int | None = None) -> None:
@@ -159,7 +159,7 @@ def _written(blocks: BlockMap, codec: str, source: Source, ends: Ends, threads: 
     sink = io.BytesIO()
     totals = write_object(sink, blocks, number, source, threads)
     layout = blocks.layout
-    return Delta(layout, describe(layout, number, totals, ends), memoryview(sink.getvalue()))
+    return Delta(layout, describe(layout, totals, ends), memoryview(sink.getvalue()))
 
 
 def _gatherer(state: BoundState) -> Callable[[Block], Bits]:
