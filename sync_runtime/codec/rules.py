@@ -5,13 +5,13 @@ Shared by the CPU and the GPU coder: both must come to the same bytes.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from sync_runtime.codec.limits import FRAME_SYMBOLS, MAX_LANES
 
-GAP_THRESHOLDS = (
-    (0, 0), (1, 29), (2, 55), (4, 138), (5, 181), (6, 307), (7, 550), (8, 1013), (9, 1900), (10, 3602), (11, 6895),
-    (12, 13278),
-)  # fmt: skip
-"""(gap bits b, T): b is used from 16·n >= T·z on. The expected size of Bernoulli gaps is least there."""
+GAP_BITS = (0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+GAP_THRESHOLDS = (0, 29, 55, 138, 181, 307, 550, 1013, 1900, 3602, 6895, 13278)
+"""T of each b: it is used from 16·n >= T·z on. The expected size of Bernoulli gaps is least there."""
 
 PROBABILITY_BITS = 15
 PROBABILITY_ONE = 1 << PROBABILITY_BITS
@@ -32,7 +32,7 @@ SAMPLE_EVERY = 16
 
 def gap_bits(num_elements: int, num_changed: int) -> int:
     """b of a fast block."""
-    return max(bits for bits, threshold in GAP_THRESHOLDS if 16 * num_elements >= threshold * num_changed)
+    return GAP_BITS[bisect_right(GAP_THRESHOLDS, 16 * num_elements // num_changed) - 1]
 
 
 def position_lanes_log2(num_elements: int, num_changed: int) -> int:

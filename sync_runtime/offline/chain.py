@@ -14,7 +14,10 @@ from sync_runtime.tensors.sparse import Bits, SparseBlock
 
 
 class Chain:
-    """The records of consecutive deltas, by block. A tight record is decoded against the base plus those before it."""
+    """The records of consecutive deltas, by block. Whether a block exists shows when it is asked for.
+
+    A tight record is decoded against the base plus the records before it.
+    """
 
     def __init__(self, deltas: Sequence[Delta], blocks: BlockMap, old: Callable[[Block], Bits] | None) -> None:
         self._old = old
@@ -22,8 +25,8 @@ class Chain:
         self._records: dict[int, list[tuple[int, Record]]] = {}
         for at, (delta, reader) in enumerate(zip(deltas, self._readers, strict=True)):
             num_blocks, num_changed = 0, 0
-            for block, record in reader.records():
-                self._records.setdefault(block.number, []).append((at, record))
+            for record in reader.raw_records():
+                self._records.setdefault(record.block, []).append((at, record))
                 num_blocks += 1
                 num_changed += record.count
             check_totals(delta, num_blocks, num_changed)

@@ -163,6 +163,10 @@ class ObjectReader:
         for record in self._records:
             yield self.blocks.block(record.block), record
 
+    def raw_records(self) -> Iterator[Record]:
+        """The same without a look at the layout: the blocks may not exist. Once, instead of `records`."""
+        return self._records
+
     def decode(self, block: Block, record: Record, old: Callable[[Block], Bits] | None) -> SparseBlock:
         """A record's differences; `old` is called for tight records only."""
         bits = old(block) if record.mode == MODE_TIGHT and old is not None else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sync_runtime.codec.cpu.fast import decode_fast, encode_fast, fast_size_bytes
+from sync_runtime.codec.cpu.fast import decode_fast, encode_fast
 from sync_runtime.codec.cpu.tight import decode_tight, encode_tight
 from sync_runtime.codec.frame import Record, pack_entry
 from sync_runtime.codec.limits import (
@@ -96,13 +96,14 @@ def _smallest(
         coded = encode_tight(old, delta.positions, delta.differences, block, tables)
         if coded is not None:
             best = min(best, (len(coded[1]), MODE_TIGHT))
+    plain: tuple[int, bytes] | None = None
     if MODE_FAST in modes:
-        size = fast_size_bytes(delta.positions, delta.differences, block.num_elements, width)
-        best = min(best, (size, MODE_FAST))
+        plain = encode_fast(delta.positions, delta.differences, block.num_elements, width)
+        best = min(best, (len(plain[1]), MODE_FAST))
     if best[1] == MODE_TIGHT and coded is not None:
         return MODE_TIGHT, *coded
-    if best[1] == MODE_FAST:
-        return MODE_FAST, *encode_fast(delta.positions, delta.differences, block.num_elements, width)
+    if best[1] == MODE_FAST and plain is not None:
+        return MODE_FAST, *plain
     return MODE_DENSE, 0, _encode_dense(delta, block)
 
 

@@ -1,6 +1,6 @@
 """`fast` blocks: gaps and steps in fixed-width symbols, no base needed (FORMAT.md, section 6.2)."""
 
-# ruff: noqa: PLR0912, PLR0917 -- compiled loops take flat arguments and check as they go
+# ruff: noqa: PLR0912, PLR0915, PLR0917 -- compiled loops take flat arguments and check as they go
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sync_runtime.codec.cpu.sections import Sections
 from sync_runtime.codec.limits import FRAME_SYMBOLS
 from sync_runtime.codec.rules import fast_bytes, gap_bits, words32
-from sync_runtime.errors import FormatError
+from sync_runtime.errors import FormatError, TruncatedError
 from sync_runtime.tensors.dtypes import BITS_DTYPES
 from sync_runtime.tensors.jit import compiled
 from sync_runtime.tensors.sparse import U32
@@ -28,6 +28,7 @@ _FAULTS = {
     4: "there are more changed elements, escapes or raw entries than announced",
     5: "an escape byte is not canonical",
     6: "the last symbol is a skip, or fewer changed elements came than announced",
+    7: "the bits after the end of a section are not zero",
 }
 
 
@@ -63,33 +64,21 @@ def decode_fast(
     body: memoryview, *, bits: int, num_changed: int, num_elements: int, width_bits: int
 ) -> tuple[U32, U32]:
     """(positions, differences) of a body from anywhere; raises FormatError."""
+    if not 1 <= num_changed <= num_elements or bits != gap_bits(num_elements, num_changed):
+        raise FormatError("a fast block announces an impossible number of changes or another gap width than its own")
+    if len(body) < 12:
+        raise TruncatedError("a fast block is cut off")
+    sections = Sections(body)
+    view = sections.u32(len(body) // 4)
+    symbols, escapes, raws = view[:3].tolist()
+    size = fast_bytes(num_symbols=symbols, bits=bits, num_escapes=escapes, num_raw=raws, width_bits=width_bits)
+    if size != len(body):
+        raise FormatError("the sections of a fast block do not fill its body")
     positions, differences = np.empty(num_changed, np.uint32), np.empty(num_changed, np.uint32)
-    parts = _sections(body, bits, num_changed, num_elements, width_bits)
-    fault = _read(*parts, bits, width_bits, num_elements, positions, differences)
+    fault = _read(view, bits, width_bits, num_elements, positions, differences)
     if fault:
         raise FormatError(f"a fast block is malformed: {_FAULTS[fault]}")
     return positions, differences
-
-
-def _sections(
-    body: memoryview, bits: int, num_changed: int, num_elements: int, width_bits: int
-) -> tuple[int, U32, U32, NDArray[np.uint8], U32]:
-    """Symbols and the four sections, their sizes checked against the body."""
-    if not 1 <= num_changed <= num_elements or bits != gap_bits(num_elements, num_changed):
-        raise FormatError("a fast block announces an impossible number of changes or another gap width than its own")
-    sections = Sections(body)
-    symbols, escapes, raws = (int(word) for word in sections.u32(3))
-    if fast_bytes(num_symbols=symbols, bits=bits, num_escapes=escapes, num_raw=raws, width_bits=width_bits) != len(
-        body
-    ):
-        raise FormatError("the sections of a fast block do not fill its body")
-    frames = sections.u32(3 * -(-symbols // FRAME_SYMBOLS))
-    words = sections.u32(words32(symbols * (bits + 2)))
-    escape_bytes = sections.u8(escapes)
-    raw = sections.elements(raws, width_bits)
-    if symbols * (bits + 2) % 32 and words[-1] >> np.uint32(symbols * (bits + 2) % 32):
-        raise FormatError("the bits after the last symbol are not zero")
-    return symbols, frames, words, escape_bytes, raw
 
 
 @compiled
@@ -112,6 +101,16 @@ def _measure(positions: U32, differences: U32, bits: int, width_bits: int) -> tu
 
 
 @compiled
+def _put(words: U32, word: int, held: np.uint64, fill: int, field: Any, size: int) -> tuple[int, np.uint64, int]:
+    """Appends a symbol to a bit string; stores ahead, so that only the index depends on what is full."""
+    held |= np.uint64(field) << np.uint64(fill)
+    fill += size
+    words[word] = held & np.uint64(0xFFFFFFFF)
+    full_words = fill >> 5
+    return word + full_words, held >> np.uint64(full_words << 5), fill & 31
+
+
+@compiled
 def _write(
     positions: U32,
     differences: U32,
@@ -127,43 +126,33 @@ def _write(
     held, fill, word = np.uint64(0), 0, 0
     symbol, escape, raws = 0, 0, 0
     covered: Any = 0
-    field: Any
-    previous: Any = -1
     for k in range(positions.size):
-        gap = np.int64(positions[k]) - previous - 1
-        previous = np.int64(positions[k])
+        gap = np.int64(positions[k]) - covered
         difference = np.int64(differences[k])
-        step = difference if difference < half else difference - full
-        magnitude = abs(step)
+        negative = np.int64(difference >= half)
+        magnitude = full - difference if negative else difference
         high = gap >> bits
-        skips = (high + low) >> bits
-        for which in range(skips + 1):
+        for left in range((high + low) >> bits, -1, -1):  # the skips, then room for the element
             if symbol % FRAME_SYMBOLS == 0:
                 frame = symbol // FRAME_SYMBOLS
                 frames[frame, 0], frames[frame, 1], frames[frame, 2] = covered, escape, raws
-            if which < skips:
-                field = low if which + 1 < skips else (high - 1) & low
-                covered += (field + 1) << bits
-            else:
-                field = gap & low
-                covered += field + 1
-                field |= (_ESCAPE if magnitude > 1 else _PLUS + (step < 0)) << bits
-            held |= np.uint64(field) << np.uint64(fill)
-            fill += bits + 2
-            words[word] = held & np.uint64(0xFFFFFFFF)
-            full_word = fill >> 5
-            word += full_word
-            held >>= np.uint64(full_word << 5)
-            fill &= 31
             symbol += 1
-        if magnitude > _MAX_STEP:
-            escape_bytes[escape] = _RAW_ESCAPE
-            raw[raws] = difference
+            if left:
+                field = low if left > 1 else (high - 1) & low
+                covered += (field + 1) << bits
+                word, held, fill = _put(words, word, held, fill, field, bits + 2)
+        covered = np.int64(positions[k]) + 1
+        code: Any = _PLUS + negative
+        if magnitude > 1:
+            code = _ESCAPE
+            if magnitude > _MAX_STEP:
+                escape_bytes[escape] = _RAW_ESCAPE
+                raw[raws] = difference
+                raws += 1
+            else:
+                escape_bytes[escape] = 2 * (magnitude - 2) + negative
             escape += 1
-            raws += 1
-        elif magnitude > 1:
-            escape_bytes[escape] = 2 * (magnitude - 2) + (1 if step < 0 else 0)
-            escape += 1
+        word, held, fill = _put(words, word, held, fill, (gap & low) | (code << bits), bits + 2)
     words[word] = held & np.uint64(0xFFFFFFFF)
 
 
@@ -177,30 +166,45 @@ def _escaped(escape: Any, width_bits: int) -> Any:
 
 
 @compiled
-def _read(
-    symbols: int,
-    frames: U32,
-    words: U32,
-    escape_bytes: NDArray[np.uint8],
-    raw: U32,
-    bits: int,
-    width_bits: int,
-    num_elements: int,
-    positions: U32,
-    differences: U32,
-) -> int:
-    """Fills positions and differences; returns a fault number, 0 for none. Longer than most: one pass, all checks."""
+def _field(words: U32, at: Any, size: Any) -> Any:
+    """`size` bits (8, 16 or 32) of a string of such fields; a field never crosses a word."""
+    return (np.int64(words[(at * size) >> 5]) >> ((at * size) & 31)) & ((1 << size) - 1)
+
+
+@compiled
+def _is_padded(words: U32, used_bits: Any) -> Any:
+    """Whether the rest of the last word is zero."""
+    return used_bits & 31 == 0 or words[words.size - 1] >> np.uint32(used_bits & 31) == 0
+
+
+@compiled
+def _read(body: U32, bits: int, width_bits: int, num_elements: int, positions: U32, differences: U32) -> int:
+    """Fills positions and differences; returns a fault number, 0 for none. Longer than most: one pass, all checks.
+
+    The sections are known to fill the body.
+    """
+    symbols, escapes, raws = np.int64(body[0]), np.int64(body[1]), np.int64(body[2])
+    words_at = 3 + 3 * ((symbols + FRAME_SYMBOLS - 1) // FRAME_SYMBOLS)
+    escapes_at = words_at + ((symbols * (bits + 2) + 31) >> 5)
+    raws_at = escapes_at + ((escapes + 3) >> 2)
+    words, escape_words, raw_words = body[words_at:escapes_at], body[escapes_at:raws_at], body[raws_at:]
+    if not (
+        _is_padded(words, symbols * (bits + 2))
+        and _is_padded(escape_words, 8 * escapes)
+        and _is_padded(raw_words, width_bits * raws)
+    ):
+        return 7
     low, minus = (1 << bits) - 1, (1 << width_bits) - 1
     select = np.uint64((1 << (bits + 2)) - 1)
     held, fill, word = np.uint64(0), 0, 0
-    found, escape, raws = 0, 0, 0
+    found, escape, raw = 0, 0, 0
     covered: Any = 0
     difference: Any
     skipping, open_run = False, True
     for symbol in range(symbols):
         if symbol % FRAME_SYMBOLS == 0:
-            head = 3 * (symbol // FRAME_SYMBOLS)
-            if frames[head] != covered or frames[head + 1] != escape or frames[head + 2] != raws:
+            head = 3 + 3 * (symbol // FRAME_SYMBOLS)
+            if body[head] != covered or body[head + 1] != escape or body[head + 2] != raw:
                 return 1
         if fill < bits + 2:
             held |= np.uint64(words[word]) << np.uint64(fill)
@@ -226,17 +230,17 @@ def _read(
             return 4
         difference = 1 + (code >> 1) * (minus - 1)  # +1 or -1 without a branch: nothing predicts the sign
         if code == _ESCAPE:
-            if escape == escape_bytes.size:
+            if escape == escapes:
                 return 4
-            byte = np.int64(escape_bytes[escape])
+            byte = _field(escape_words, escape, 8)
             escape += 1
             if byte != _RAW_ESCAPE:
                 difference = _escaped(byte, width_bits)
-            elif raws == raw.size:
+            elif raw == raws:
                 return 4
             else:
-                difference = np.int64(raw[raws])
-                raws += 1
+                difference = _field(raw_words, raw, width_bits)
+                raw += 1
                 if min(difference, minus + 1 - difference) <= _MAX_STEP:
                     return 5
             if difference == 0:
@@ -244,6 +248,6 @@ def _read(
         positions[found] = covered - 1
         differences[found] = difference
         found += 1
-    if skipping or found != positions.size or escape != escape_bytes.size or raws != raw.size:
+    if skipping or found != positions.size or escape != escapes or raw != raws:
         return 6
     return 0

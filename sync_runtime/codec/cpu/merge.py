@@ -13,7 +13,7 @@ from sync_runtime.codec.cpu.blocks import decode_block
 from sync_runtime.codec.frame import Record
 from sync_runtime.tensors.blocks import Block
 from sync_runtime.tensors.jit import compiled
-from sync_runtime.tensors.sparse import U32, SparseBlock
+from sync_runtime.tensors.sparse import U32, Bits, SparseBlock
 
 U64 = NDArray[np.uint64]
 
@@ -35,24 +35,27 @@ def merge_block(parts: Sequence[Record | SparseBlock], block: Block) -> SparseBl
     if len(parts) == 1:
         return _listed(parts[0], block)
     listed = [_listed(part, block) for part in parts]  # all of them first: what follows cannot fail
-    total, touched = _scratch.of(block.num_elements)
+    total, touched = _scratch.of(block.num_elements, block.dtype.bits_dtype)
     for part in listed:
         _add(part.positions, part.differences, total, touched)
-    mask = np.uint32(0xFFFFFFFF >> (32 - block.dtype.width_bits))
-    return SparseBlock(block.number, *_compact(total, touched, mask))
+    at_most = min(block.num_elements, sum(part.num_changed for part in listed))
+    return SparseBlock(block.number, *_compact(total, touched, at_most))
 
 
 class _Scratch(threading.local):
-    """A dense block of zeros per thread, left as zeros by its users: fresh pages would cost more than the sum."""
+    """Dense zeros per thread and width, left as zeros by their users: fresh pages would cost more than the sum."""
 
     def __init__(self) -> None:
-        self._total, self._touched = np.zeros(0, np.uint32), np.zeros(0, np.uint64)
+        self._held: dict[int, tuple[Bits, U64]] = {}
 
-    def of(self, num_elements: int) -> tuple[U32, U64]:
-        if self._total.size < num_elements:
-            self._total = np.zeros(num_elements, np.uint32)
-            self._touched = np.zeros(-(-num_elements // 64), np.uint64)
-        return self._total[:num_elements], self._touched[: -(-num_elements // 64)]
+    def of(self, num_elements: int, dtype: np.dtype[np.unsignedinteger]) -> tuple[Bits, U64]:
+        """Room for a block's sum and for a bit per element."""
+        num_words = -(-num_elements // 64)
+        held = self._held.get(dtype.itemsize)
+        if held is None or held[0].size < num_elements:
+            held = np.zeros(num_elements, dtype), np.zeros(num_words, np.uint64)
+            self._held[dtype.itemsize] = held
+        return held[0][:num_elements], held[1][:num_words]
 
 
 _scratch = _Scratch()
@@ -63,37 +66,30 @@ def _listed(part: Record | SparseBlock, block: Block) -> SparseBlock:
 
 
 @compiled
-def _add(positions: U32, differences: U32, total: U32, touched: U64) -> None:
+def _add(positions: U32, differences: U32, total: Bits, touched: U64) -> None:
     for k in range(positions.size):
         at = np.int64(positions[k])
-        total[at] += differences[k]
+        total[at] += differences[k]  # stored at the elements' width: the sum wraps as it must
         touched[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
 
 
 @compiled
-def _compact(total: U32, touched: U64, mask: np.uint32) -> tuple[U32, U32]:
-    """Positions and sums of what is not zero under the mask; looks only where something was added.
+def _compact(total: Bits, touched: U64, at_most: int) -> tuple[U32, U32]:
+    """Positions and sums of what is not zero; looks only where something was added.
 
     Leaves zeros in `total` and `touched`.
     """
-    found = 0
-    for word in range(touched.size):
-        rest = touched[word]
-        while rest:
-            found += 1
-            rest &= rest - np.uint64(1)
-    positions, kept = np.empty(found + 1, np.uint32), np.empty(found + 1, np.uint32)
+    positions, kept = np.empty(at_most + 1, np.uint32), np.empty(at_most + 1, np.uint32)
     at: Any = 0
     for word in range(touched.size):
         rest = touched[word]
+        touched[word] = 0
         while rest:
             lowest = rest & (~rest + np.uint64(1))
             i = 64 * word + _BIT_NUMBERS[np.int64((lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58))]
-            value = total[i] & mask
-            total[i] = 0
             positions[at] = i
-            kept[at] = value
-            at += value != 0  # store always, advance if it counts
+            kept[at] = total[i]
+            at += total[i] != 0  # store always, advance if it counts
+            total[i] = 0
             rest &= rest - np.uint64(1)
-        touched[word] = 0
     return positions[:at], kept[:at]
