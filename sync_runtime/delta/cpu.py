@@ -23,6 +23,7 @@ U64 = NDArray[np.uint64]
 
 def extract_block(old: Bits, new: Bits, block: int) -> SparseBlock:
     """Where the raw bits of two contiguous blocks differ, and by how much."""
+    old, new = _aligned(old), _aligned(new)
     mask = (1 << 8 * old.itemsize) - 1
     positions, differences = np.empty(old.size, np.uint32), np.empty(old.size, np.uint32)  # touched as far as used
     per_word = 8 // old.itemsize
@@ -32,6 +33,11 @@ def extract_block(old: Bits, new: Bits, block: int) -> SparseBlock:
     )
     count = _list_elements(old, new, whole, mask, positions, differences, count)
     return SparseBlock(block, positions[:count].copy(), differences[:count].copy())
+
+
+def _aligned(bits: Bits) -> Bits:
+    """The same elements where 64 bits can be read at a time."""
+    return bits if bits.ctypes.data % 8 == 0 and bits.dtype.isnative else bits.astype(bits.dtype.newbyteorder("="))
 
 
 def block_digest(block: Block, state: Mapping[int, BitTensor], layout: Layout) -> dict[int, Digest]:

@@ -9,7 +9,7 @@ from sync_runtime.codec.limits import MODE_TIGHT
 from sync_runtime.errors import MissingBaseError
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.offline.staging import apply_differences, check_totals
-from sync_runtime.tensors.blocks import Block, BlockMap
+from sync_runtime.tensors.blocks import Block
 from sync_runtime.tensors.sparse import Bits, SparseBlock
 
 
@@ -19,7 +19,7 @@ class Chain:
     A tight record is decoded against the base plus the records before it.
     """
 
-    def __init__(self, deltas: Sequence[Delta], blocks: BlockMap, old: Callable[[Block], Bits] | None) -> None:
+    def __init__(self, deltas: Sequence[Delta], old: Callable[[Block], Bits] | None) -> None:
         self._old = old
         self._readers = [delta.reader() for delta in deltas]
         self._records: dict[int, list[tuple[int, Record]]] = {}

@@ -25,7 +25,8 @@ class Comparison:
     """Two states block by block; remembers what the blocks add to the digests. `sparse` may run in any order."""
 
     def __init__(self, blocks: BlockMap, old: BoundState, new: BoundState) -> None:
-        self._blocks, self._old_state, self._new_state = blocks, old, new
+        self.blocks = blocks
+        self._old_state, self._new_state = old, new
         self._base: dict[int, dict[int, Digest]] = {}
         self._changes: dict[int, dict[int, Digest]] = {}
 
@@ -37,7 +38,7 @@ class Comparison:
         """A block's differences."""
         old, new = self.old(block), gather(block, self._new_state)
         delta = extract_block(old, new, block.number)
-        layout = self._blocks.layout
+        layout = self.blocks.layout
         self._base[block.number] = block_digest(block, self._old_state, layout)
         at = delta.positions
         self._changes[block.number] = staged_digest(at, old[at], new[at], block, layout)
@@ -45,11 +46,11 @@ class Comparison:
 
     def base_digests(self) -> tuple[Digest, ...]:
         """Per tensor, once every block was looked at."""
-        return per_tensor(self._base.values(), len(self._blocks.layout.tensors))
+        return per_tensor(self._base.values(), len(self.blocks.layout.tensors))
 
     def digest_changes(self) -> tuple[Digest, ...]:
         """Per tensor, once every block was looked at."""
-        return per_tensor(self._changes.values(), len(self._blocks.layout.tensors))
+        return per_tensor(self._changes.values(), len(self.blocks.layout.tensors))
 
 
 def per_tensor(parts: Iterable[Mapping[int, Digest]], num_tensors: int) -> tuple[Digest, ...]:

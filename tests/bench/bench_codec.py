@@ -232,6 +232,7 @@ def bench_speed(report: Report) -> None:
 def bench_linear(report: Report, num_elements: int) -> None:
     """Nanoseconds of the coder per element over two orders of magnitude."""
     first: float | None = None
+    encoded_bytes(BlockMap(layout_for(SAMPLE_ELEMENTS // 8)), "tight", Stream(0.01))  # compiles
     for size in [size for size in (10**7, 10**8, 10**9) if size <= num_elements]:
         stream = Stream(0.01)
         stream.entropy = None

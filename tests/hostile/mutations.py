@@ -15,7 +15,7 @@ from sync_runtime.offline.staging import stage
 from sync_runtime.tensors.bits import BitTensor, bind
 from tests.support.states import copied, noise, stepped, tensor
 
-CODECS = ("fast", "tight", "auto")
+CODECS = ("fast", "tight")
 EXTREMES = (0, 1, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
 

@@ -15,7 +15,7 @@ MUTATIONS = 4_000
 
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return Target("auto")
+    return Target("tight")
 
 
 @pytest.fixture(scope="module")

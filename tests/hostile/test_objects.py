@@ -5,12 +5,12 @@ import tracemalloc
 import pytest
 
 from sync_runtime.codec.frame import pack_entry, pack_header, parse_object
-from sync_runtime.codec.limits import HEADER_BYTES
+from sync_runtime.codec.limits import HEADER_BYTES, MODE_DENSE, MODE_FAST, MODE_TIGHT
 from sync_runtime.errors import SyncError
 from tests.hostile.mutations import CODECS, Target, bit_flips, random_mutations, truncations
 
 MUTATIONS_PER_RUN = 9_000
-RUNS = range(4)
+RUNS = range(6)
 
 
 @pytest.fixture(scope="module", params=CODECS)
@@ -48,9 +48,9 @@ def test_random_mutations_are_refused_or_right(target: Target, run: int) -> None
 
 
 @pytest.mark.parametrize("count", [2, 461, 0x7FFFFFFF, 0xFFFFFFFF])
-@pytest.mark.parametrize("mode", [1, 2, 3])
+@pytest.mark.parametrize("mode", [MODE_FAST, MODE_TIGHT, MODE_DENSE])
 def test_announced_sizes_do_not_reserve_memory(mode: int, count: int) -> None:
-    target = Target("auto")
+    target = Target("fast" if mode == MODE_FAST else "tight")
     header, tables, _ = parse_object(memoryview(target.object))
     entry = pack_entry(block=0, mode=mode, parameter=0, count=count, body_bytes=64)
     damaged = pack_header(header) + bytes(tables) + entry + b"\xff" * 64

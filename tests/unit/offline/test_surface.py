@@ -84,7 +84,7 @@ def test_merging_gives_the_bytes_of_the_direct_delta(steps: int, per_mille: int,
     assert (nothing.manifest.num_changed, nothing.manifest.num_blocks) == (0, 0)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_chain_of_200_equals_the_direct_delta() -> None:
     first = small_state()
     states, deltas = [first], []
