@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sync_runtime.codec.frame import Record
 from sync_runtime.codec.limits import MODE_TIGHT
@@ -41,24 +41,18 @@ class Chain:
         records = self._records[block.number]
         if all(record.mode != MODE_TIGHT for _, record in records):
             return [record for _, record in records]
-        if self._old is None:
-            raise MissingBaseError("a delta of this chain is coded tight: the base's weights are needed")
-        bits = self._old(block)
-        parts: list[Record | SparseBlock] = []
-        for at, record in records:
-            current = bits
-            part = self._readers[at].decode(block, record, lambda _, current=current: current)  # type: ignore[misc]
-            parts.append(part)
-            bits = apply_differences(bits, part)
-        return parts
+        return [part for part, _ in self._walk(block)]
 
     def after(self, block: Block) -> Bits:
         """The block as the last delta leaves it."""
+        return list(self._walk(block))[-1][1]
+
+    def _walk(self, block: Block) -> Iterator[tuple[SparseBlock, Bits]]:
+        """The block's differences one after the other, each with the elements it leaves behind."""
         if self._old is None:
-            raise MissingBaseError("the base's weights are needed")
+            raise MissingBaseError("a delta of this chain is coded tight: the base's weights are needed")
         bits = self._old(block)
-        for at, record in self._records.get(block.number, []):
-            current = bits
-            part = self._readers[at].decode(block, record, lambda _, current=current: current)  # type: ignore[misc]
+        for at, record in self._records[block.number]:
+            part = self._readers[at].decode(block, record, bits)
             bits = apply_differences(bits, part)
-        return bits
+            yield part, bits

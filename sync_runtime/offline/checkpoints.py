@@ -28,7 +28,7 @@ from sync_runtime.tensors.layout import Layout, make_layout
 MAX_HEADER_BYTES = 100 << 20
 _INDEX_SUFFIX = ".safetensors.index.json"
 _LENGTH = struct.Struct("<Q")
-_KEPT_TENSORS = 3
+_KEPT_TENSORS = 2
 """Blocks of neighbouring tensors may be in work at the same time."""
 
 

@@ -15,7 +15,7 @@ from sync_runtime.codec.cpu.blocks import decode_block, encode_block
 from sync_runtime.codec.cpu.steps import count_block
 from sync_runtime.codec.frame import END_RECORD, Header, Record, pack_header, parse_object, parse_records
 from sync_runtime.codec.frame import truncated_layout_hash as short_hash
-from sync_runtime.codec.limits import CODEC_AUTO, CODEC_FAST, KIND_DELTA, MODE_TIGHT
+from sync_runtime.codec.limits import CODEC_AUTO, CODEC_FAST, KIND_DELTA
 from sync_runtime.codec.tables import Histograms, Tables, build_tables, is_sampled, pack_tables, parse_tables
 from sync_runtime.errors import FormatError
 from sync_runtime.offline.pool import ordered_map
@@ -167,7 +167,6 @@ class ObjectReader:
         """The same without a look at the layout: the blocks may not exist. Once, instead of `records`."""
         return self._records
 
-    def decode(self, block: Block, record: Record, old: Callable[[Block], Bits] | None) -> SparseBlock:
-        """A record's differences; `old` is called for tight records only."""
-        bits = old(block) if record.mode == MODE_TIGHT and old is not None else None
-        return decode_block(record, block, old=bits, tables=self.tables)
+    def decode(self, block: Block, record: Record, old: Bits | None) -> SparseBlock:
+        """A record's differences; the old elements are used by tight records only."""
+        return decode_block(record, block, old=old, tables=self.tables)

@@ -91,7 +91,7 @@ def stage(delta: Delta, staging: Staging, threads: int | None = None) -> None:
     def decode(item: tuple[Block, Record]) -> _Decoded:
         block, record = item
         current = staging.current(block)
-        sparse = reader.decode(block, record, lambda _: current)
+        sparse = reader.decode(block, record, current)
         old, staged = staging.prepare(sparse, block, current)
         changes = staged_digest(staged.positions, old, staged.bits, block, delta.layout)
         return _Decoded(block, record.count, staged, changes)

@@ -1,7 +1,8 @@
 """Random damage without end: `python -m tests.hostile.fuzz [--count 1000000] [--seed N]`.
 
 Not guided by coverage: the decoders are compiled, and their objects are small enough for chance to reach every field.
-Keeps what survives unexpectedly out of reach: a crash, a foreign exception or a wrong state ends the run with its bytes.
+A crash, a foreign exception or a wrong state ends the run with its bytes. With NUMBA_BOUNDSCHECK=1 (and its own
+NUMBA_CACHE_DIR) an index outside an array is such an exception too, instead of silence.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ def test_noise_is_stored_raw() -> None:
     assert encode_anchor(bits, wire_dtype("BF16"), 0)[0] == MODE_RAW
 
 
+@pytest.mark.timeout(20)
 def test_every_truncation_is_refused_and_a_flip_never_crashes() -> None:
     dtype, count = wire_dtype("BF16"), 300
     bits = weights((count,), 1).matrix.reshape(-1)

@@ -38,6 +38,7 @@ def test_a_state_is_restored_from_its_anchor() -> None:
     assert (totals.num_blocks, totals.size_bytes) == (len(blocks), len(sink.getvalue()))
 
 
+@pytest.mark.timeout(20)
 def test_a_repair_asks_for_the_blocks_whose_digest_differs() -> None:
     state, blocks = prepared()
     damaged = copied(state)

@@ -143,7 +143,8 @@ def test_a_base_that_lies_about_its_digest_is_found_on_the_staged_list(codec: st
     delta = diff(before, next_state(before, 7, 100), codec=codec)
     reader = delta.reader()
     block, record = next(iter(reader.records()))
-    changed = int(reader.decode(block, record, lambda _: before["layers.0.mlp.weight"].matrix.reshape(-1)).positions[5])
+    bits = before["layers.0.mlp.weight"].matrix.reshape(-1)
+    changed = int(reader.decode(block, record, bits).positions[5])
     state = copied(before)
     state["layers.0.mlp.weight"].matrix.reshape(-1)[changed] ^= np.uint16(1)  # a mantissa bit: no lane notices
     untouched = copied(state)
