@@ -43,6 +43,7 @@ class CommandModule(Protocol):
 SUBCOMMANDS = {
     "version": Subcommand("print the version", "syncgroup.commands.version", ""),
     "validate": Subcommand("check SyncGroup and SyncCluster files offline", "syncgroup.commands.validate", "operator"),
+    "delta": Subcommand("lossless deltas between checkpoints", "syncgroup.commands.delta", "sidecar"),
     "crds": Subcommand("print or write the CustomResourceDefinitions", "syncgroup.commands.crds", "operator"),
 }
 
