@@ -29,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"error: {sentence_for(error)}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted; run the same command again, it goes on where it stopped.\n")
+        return 130
 
 
 def _dispatch(options: argparse.Namespace, known: catalog.Catalog) -> int:

@@ -119,6 +119,7 @@ class Controller:
                 self._connection.sendall(line.encode() + b"\n")
                 reply = self._read_reply()
             except OSError as error:
+                self._connection.close()  # a late reply must not be taken for the next one
                 raise EmulatorError(f"the emulator does not answer ({error}): it has ended or hangs") from error
         answer = json.loads(reply)
         if not isinstance(answer, dict) or not answer.get("ok"):

@@ -104,8 +104,8 @@ class Emulator(Controller):
             lines.append(f"set {source} {destination} {settings}")
         if any("\n" in line for line in lines):
             raise EmulatorError("names, paths and addresses of a port contain no line breaks")
-        ours, theirs = socket.socketpair()
         command = [*enter, str(emulator_program()), *(options or EmulatorOptions()).arguments()]
+        ours, theirs = socket.socketpair()
         with theirs, _ties(bool(enter)) as (tie_arguments, tie_fds):
             command += [f"--control-fd={theirs.fileno()}", *tie_arguments]
             try:
@@ -152,12 +152,13 @@ class Emulator(Controller):
 
     def _configure(self, configuration: str) -> None:
         """Hand over the configuration and wait until the ports are open."""
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        if not stdin or not stdout or not stderr:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if not stdin or not stdout:
             raise EmulatorError("the emulator was started without pipes")
         with contextlib.suppress(BrokenPipeError):
             stdin.write(configuration.encode())
             stdin.close()
+        self._process.stdin = None
         ready, _, _ = select.select([stdout], [], [], _START_TIMEOUT_S)
         answer = stdout.readline() if ready else b""
         if answer.startswith(b'{"ok":true'):
@@ -165,9 +166,12 @@ class Emulator(Controller):
                 self._prioritised = _prioritise(self.pid)
             return
         self._process.kill()
-        complaint = stderr.read().decode(errors="replace").strip()
+        complaint = b""
+        with contextlib.suppress(subprocess.TimeoutExpired):  # what `enter` started may hold the pipe
+            complaint = self._process.communicate(timeout=_STOP_TIMEOUT_S)[1]
         self.stop()
-        raise EmulatorError(complaint or f"the emulator did not start within {_START_TIMEOUT_S:.0f} s: try again")
+        sentence = complaint.decode(errors="replace").strip()
+        raise EmulatorError(sentence or f"the emulator did not start within {_START_TIMEOUT_S:.0f} s: try again")
 
 
 def offload_command(interface: str = "eth0") -> list[str]:

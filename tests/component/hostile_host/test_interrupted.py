@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.component.hostile_host import commands
-from tests.component.hostile_host.commands import CLUSTER, REPOSITORY
+from tests.component.hostile_host.commands import CLUSTER
 from tests.support import processtree
+from tests.support.children import child, line_of
 from tools.devcluster import folder, hostcheck
 from tools.devcluster.config import Level
 
@@ -56,32 +59,42 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def _starting(level: Level, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """`up` with two regions; whatever the test does, no cluster stays behind."""
+    _possible(level)
+    command = [sys.executable, "-m", CLUSTER, "up", "--level", level.value, "--regions", "2", "--dir", str(directory)]
+    try:
+        with child(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as up:
+            yield up
+    finally:
+        runner = folder.runner_pid(directory)
+        if runner is not None:
+            os.kill(runner, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_the_command_stops_what_it_started(tmp_path: Path, level: Level, number: signal.Signals) -> None:
-    _possible(level)
-    command = [sys.executable, "-m", CLUSTER, "up", "--level", level.value, "--regions", "2", "--dir", str(tmp_path)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as up:
+    with _starting(level, tmp_path) as up:
         pids = _started(tmp_path)
         up.send_signal(number)
         _, errors = up.communicate(timeout=30)
-    assert up.returncode == 130
-    assert errors == "error: interrupted; what was started has been ended.\n"
-    _wait_until_gone(pids)
+        assert up.returncode == 130
+        assert errors == "error: interrupted; what was started has been ended.\n"
+        _wait_until_gone(pids)
     folder.claim(tmp_path).close()
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_ending_a_cluster_that_still_starts(tmp_path: Path, level: Level) -> None:
-    _possible(level)
-    command = [sys.executable, "-m", CLUSTER, "up", "--level", level.value, "--regions", "2", "--dir", str(tmp_path)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as up:
+    with _starting(level, tmp_path) as up:
         pids = _started(tmp_path)
         down = commands.run(CLUSTER, "down", "--dir", str(tmp_path))
         _, errors = up.communicate(timeout=30)
-    assert (down.returncode, down.stderr) == (0, "")
-    assert (up.returncode, errors) == (2, "error: The dev cluster was told to end before it was up.\n")
-    _wait_until_gone(pids)
+        assert (down.returncode, down.stderr) == (0, "")
+        assert (up.returncode, errors) == (2, "error: The dev cluster was told to end before it was up.\n")
+        _wait_until_gone(pids)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "logs"]
 
 
@@ -100,12 +113,10 @@ sys.stdin.read()
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_cluster_of_a_test_dies_with_the_test(tmp_path: Path, level: Level) -> None:
     _possible(level)
-    command = [sys.executable, "-c", CALLER, str(tmp_path), level.value]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as caller:
-        assert caller.stdout is not None
-        assert caller.stdout.readline() == "ready\n"
+    with child([sys.executable, "-c", CALLER, str(tmp_path), level.value], stdin=subprocess.PIPE) as caller:
+        assert line_of(caller) == "ready\n"
         pids = _started(tmp_path)
-        os.kill(caller.pid, signal.SIGKILL)
+        caller.kill()
         _wait_until_gone(pids)
     folder.claim(tmp_path).close()
 

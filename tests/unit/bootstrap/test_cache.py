@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import child, line_of
 from tools import cache
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def _names(folder: Path) -> list[str]:
@@ -96,16 +95,8 @@ def test_two_holders_of_a_lock_take_turns(tmp_path: Path) -> None:
         "with exclusive(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     lock = tmp_path / "new" / "lock"
-    other = subprocess.Popen(
-        [sys.executable, "-c", code, str(lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=REPOSITORY,
-    )
-    with other as holder:
-        assert holder.stdout is not None
-        assert holder.stdin is not None
-        assert holder.stdout.readline() == b"held\n"
+    with child([sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE) as holder:
+        assert line_of(holder) == "held\n"
         started = time.monotonic()
         release = subprocess.Popen(["sh", "-c", f"sleep 0.4; kill -9 {holder.pid}"])
         with cache.exclusive(lock):  # a killed holder holds nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -13,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import child, line_of
 from tools.devcluster import bubble
 from tools.devcluster.bubble import IdMap
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,9 @@ bubble.enter([Path(sys.argv[1])], bubble.choose_id_map(), inside)
 """
 
 
-def _bubble(body: str, keep: Path) -> subprocess.Popen[str]:
+def _bubble(body: str, keep: Path) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     code = INSIDE.format(body=textwrap.indent(textwrap.dedent(body), "    ").strip())
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(keep)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return child([sys.executable, "-c", code, str(keep)], stderr=subprocess.PIPE)
 
 
 @needs_namespaces
@@ -137,8 +131,7 @@ def test_a_signal_to_the_outer_process_reaches_the_innermost(tmp_path: Path, num
     time.sleep(60)
     """
     with _bubble(body % number, tmp_path) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert line_of(process) == "ready\n"
         process.send_signal(number)
         assert process.wait(10) == 42
 
@@ -156,9 +149,8 @@ def test_a_signal_that_comes_before_anyone_listens_is_not_lost(tmp_path: Path) -
         "bubble.enter([Path(sys.argv[1])], bubble.choose_id_map(), inside)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "in between\n"
+    with child(command) as process:
+        assert line_of(process) == "in between\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 128 + signal.SIGTERM
 

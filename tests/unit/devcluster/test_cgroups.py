@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.children import child, line_of
 from tools.devcluster import cgroups
 from tools.errors import HostError
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -146,10 +144,9 @@ def test_the_janitor_sweeps_when_its_starter_is_killed_whatever_else_still_runs(
     _pods(v1, "mine")
     (tmp_path / "held").touch()
     command = [sys.executable, "-c", RUNNER, str(v1), str(tmp_path / "held")]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as runner:
-        assert runner.stdout is not None
-        assert runner.stdout.readline() == "True\n", "the janitor must not be a child of the process it watches"
-        bystander = int(runner.stdout.readline())
+    with child(command) as runner:
+        assert line_of(runner) == "True\n", "the janitor must not be a child of the process it watches"
+        bystander = int(line_of(runner))
         deadline = time.monotonic() + 5
         try:
             while _holders(tmp_path / "held") != [str(runner.pid)]:
@@ -162,5 +159,4 @@ def test_the_janitor_sweeps_when_its_starter_is_killed_whatever_else_still_runs(
                 assert time.monotonic() < deadline + 5
                 time.sleep(0.05)
         finally:
-            runner.kill()
             os.kill(bystander, signal.SIGKILL)

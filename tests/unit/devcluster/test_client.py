@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import child, line_of
 from tools.devcluster import client, folder, hostcheck
 from tools.devcluster.client import CONFIG_FILE, Cluster
 from tools.devcluster.config import ClusterConfig, Level, parse_regions
@@ -152,9 +152,8 @@ def test_a_cluster_that_does_not_listen_yet_is_asked_by_signal(config: ClusterCo
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, "tools.devcluster.runner", str(config.directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with child(command) as process:
+        assert line_of(process) == "up\n"
         (config.directory / folder.PID).write_text(str(process.pid))
         Cluster.attach(config.directory).down()
         assert process.wait(1) == 0
@@ -165,13 +164,11 @@ def test_one_that_does_not_end_in_time_is_named(config: ClusterConfig) -> None:
     (config.directory / CONFIG_FILE).write_text(config.to_json())
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, "tools.devcluster.runner", str(config.directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with child(command) as process:
+        assert line_of(process) == "up\n"
         (config.directory / folder.PID).write_text(str(process.pid))
         with pytest.raises(ClusterError, match=rf"\(process {process.pid}\) did not end within 0 s"):
             Cluster.attach(config.directory).down(timeout_s=0.2)
-        process.send_signal(signal.SIGKILL)
 
 
 def test_a_folder_without_a_cluster_is_a_sentence(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.children import child, line_of
 from tools.devcluster import folder
 from tools.errors import ClusterError
 
@@ -31,12 +33,10 @@ def test_a_folder_is_taken_once_and_free_again_afterwards(tmp_path: Path) -> Non
 
 def test_a_child_that_inherits_the_claim_keeps_it_until_it_is_killed(tmp_path: Path) -> None:
     lock = folder.claim(tmp_path)
-    with subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()]) as child:
+    with child(["sleep", "60"], pass_fds=[lock.fileno()]):
         lock.close()
         with pytest.raises(ClusterError, match="already holds"):
             folder.claim(tmp_path)
-        child.kill()
-        child.wait()
     folder.claim(tmp_path).close()
 
 
@@ -68,33 +68,28 @@ def test_usual_names_are_fine(tmp_path: Path) -> None:
     folder.claim(tmp_path / "Ünïcode_1.2-3+4@5=6%7~8").close()
 
 
-def _runner(directory: Path) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def _runner(directory: Path) -> Iterator[int]:
     """A process whose command line looks like a runner's, once it runs: the kernel fills it in after the start."""
     code = "import time; print('up', flush=True); time.sleep(60)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "tools.devcluster.runner", str(directory)], stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"up\n"
-    return process
+    with child([sys.executable, "-c", code, "tools.devcluster.runner", str(directory)]) as process:
+        assert line_of(process) == "up\n"
+        yield process.pid
 
 
 def test_the_process_of_the_folders_cluster_is_found(tmp_path: Path) -> None:
-    with _runner(tmp_path) as process:
-        (tmp_path / folder.PID).write_text(str(process.pid))
-        assert folder.runner_pid(tmp_path) == process.pid
-        process.kill()
-        process.wait()
-        assert folder.runner_pid(tmp_path) is None
+    with _runner(tmp_path) as pid:
+        (tmp_path / folder.PID).write_text(str(pid))
+        assert folder.runner_pid(tmp_path) == pid
+    assert folder.runner_pid(tmp_path) is None
 
 
 def test_a_number_that_now_belongs_to_another_process_is_not_believed(tmp_path: Path) -> None:
     (tmp_path / folder.PID).write_text(str(os.getpid()))
     assert folder.runner_pid(tmp_path) is None
-    with _runner(tmp_path / "elsewhere") as process:
-        (tmp_path / folder.PID).write_text(str(process.pid))
+    with _runner(tmp_path / "elsewhere") as pid:
+        (tmp_path / folder.PID).write_text(str(pid))
         assert folder.runner_pid(tmp_path) is None
-        process.kill()
 
 
 @pytest.mark.parametrize("text", [None, "", "abc", "-1", "99999999999"])

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import REPOSITORY, child, line_of
 from tools.devcluster import processes
 from tools.devcluster.processes import Child
 from tools.errors import ClusterError
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.timeout(15)
 
 
@@ -190,9 +190,8 @@ asyncio.run(main())
 
 def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, str(tmp_path / "log")]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
+    with child(command) as parent:
+        pid = int(line_of(parent))
         assert not _gone(pid)
         parent.kill()
         _wait_until_gone(pid)

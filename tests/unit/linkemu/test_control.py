@@ -154,6 +154,23 @@ def test_another_process_may_connect_by_a_path_longer_than_a_socket_address(tmp_
     assert not path.exists()
 
 
+def test_a_file_in_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(EmulatorError, match="cannot listen"):
+        Emulator.start([RegionPort(name="a", kind="null")], options=EmulatorOptions(socket_path=path))
+    assert path.read_text() == "data"
+
+
+def test_a_socket_left_over_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "control"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with Emulator.start([RegionPort(name="a", kind="null")], options=EmulatorOptions(socket_path=path)):
+        with Controller.connect(path) as controller:
+            assert controller.stats().pool_used == 0
+
+
 def test_connecting_where_nobody_listens_says_so(tmp_path: Path) -> None:
     with pytest.raises(EmulatorError, match="start it first"):
         Controller.connect(tmp_path / "nobody")
@@ -248,6 +265,20 @@ def test_a_client_that_never_reads_blocks_nobody(emulator: Emulator, tmp_path: P
         assert time.monotonic() - started_s < 1
 
 
+def test_a_client_that_reads_slowly_gets_every_reply(emulator: Emulator, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(str(tmp_path / "control"))
+        sender = threading.Thread(target=client.sendall, args=(b"stats\n" * 2_000,))
+        sender.start()
+        time.sleep(0.3)  # by now the socket is full of replies
+        replies = b""
+        while replies.count(b"\n") < 2_000:
+            replies += client.recv(1 << 20)
+        sender.join()
+    assert all(json.loads(reply)["ok"] for reply in replies.splitlines())
+
+
 def test_several_threads_may_ask_at_once(emulator: Emulator) -> None:
     failures: list[Exception] = []
 
@@ -299,6 +330,22 @@ def test_it_ends_when_its_owner_is_killed(tie: str) -> None:
         pid = int(owner.stdout.readline())
         assert not _is_gone(pid)
         owner.send_signal(signal.SIGKILL)
+    _wait_until(lambda: _is_gone(pid))
+
+
+def test_it_ends_with_the_parent_it_was_told_of() -> None:
+    script = (
+        "import os, subprocess, sys, time\n"
+        "tie, quiet, pipe = f'--parent={os.getpid()}', subprocess.DEVNULL, subprocess.PIPE\n"
+        "p = subprocess.Popen([sys.argv[1], tie], stdin=quiet, stdout=pipe)\n"
+        "p.stdout.readline(); print(p.pid, flush=True); time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(emulator_program())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        assert not _is_gone(pid)
+        parent.kill()
     _wait_until(lambda: _is_gone(pid))
 
 

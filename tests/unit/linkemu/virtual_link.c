@@ -1,9 +1,9 @@
-/* One direction of a link in virtual time: the emulator's own shaper and line, driven from standard input.
+/* Links in virtual time: the emulator's own shaper, lines and schedule, driven from standard input.
  *
- *   set T key=value ...     packet T BYTES     drain T     backlog T          (T in nanoseconds, never falling)
+ *   set T key=value ...     packet T BYTES     drain T     backlog T     use T LINK     (T in nanoseconds, never falling)
  *
  * Answers one line each: ok | refused SENTENCE | VERDICT SERIALIZED DUE | out ID:DUE ... | BYTES. Packets are numbered
- * from 0. The first argument is the seed.
+ * from 0. There are eight links; all but `drain` concern the one last named by `use`. The first argument is the seed.
  */
 #include "linkemu.h"
 
@@ -12,14 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NUM_LINKS 8
+
 static struct pool pool;
-static struct pair pair;
-static struct pair *heap[1];
+static struct pair pairs[NUM_LINKS], *used = pairs;
+static struct pair *heap[NUM_LINKS];
 static struct schedule schedule = {.heap = heap};
 
 static void set(char *rest, uint64_t now_ns)
 {
-    struct shape shape = pair.shaper.shape;
+    struct shape shape = used->shaper.shape;
     for (char *word = strtok(rest, " "); word; word = strtok(NULL, " ")) {
         char *value = strchr(word, '=');
         uint64_t number;
@@ -32,7 +34,7 @@ static void set(char *rest, uint64_t now_ns)
     }
     const char *problem = shape_problem(&shape);
     if (!problem)
-        line_reshape(&pool, &schedule, &pair, &shape, now_ns);
+        line_reshape(&pool, &schedule, used, &shape, now_ns);
     printf(problem ? "refused %s\n" : "ok\n", problem);
 }
 
@@ -41,12 +43,12 @@ static void packet(uint32_t bytes, uint64_t now_ns)
     static uint32_t number;
     static const char *const names[] = {"passed", "lost", "policed", "queue_full"};
     struct timing timing = {0};
-    enum verdict verdict = shaper_admit(&pair.shaper, bytes, now_ns, &timing);
+    enum verdict verdict = shaper_admit(&used->shaper, bytes, now_ns, &timing);
     if (verdict == PASSED) {
         int32_t index = pool_take(&pool);
         pool.packets[index].timing = timing;
         memcpy(pool_ip(&pool, index), &number, sizeof number);
-        line_insert(&pool, &schedule, &pair, index);
+        line_insert(&pool, &schedule, used, index);
     }
     number++;
     printf("%s %" PRIu64 " %" PRIu64 "\n", names[verdict], timing.serialized_ns, timing.due_ns);
@@ -56,7 +58,7 @@ static void drain(uint64_t now_ns)
 {
     printf("out");
     while (schedule_next_ns(&schedule, &pool) <= now_ns) {
-        int32_t index = line_pop(&pool, &schedule, &pair);
+        int32_t index = line_pop(&pool, &schedule, schedule.heap[0]);
         uint32_t number;
         memcpy(&number, pool_ip(&pool, index), sizeof number);
         printf(" %" PRIu32 ":%" PRIu64, number, pool.packets[index].timing.due_ns);
@@ -68,25 +70,29 @@ static void drain(uint64_t now_ns)
 int main(int count, char **arguments)
 {
     char line[LINE_BYTES], verb[16];
-    pair.head = pair.tail = NO_PACKET;
-    pair.heap_index = -1;
     if (count != 2 || !pool_open(&pool, 1 << 20, 64))
         return 1;
-    shaper_init(&pair.shaper, strtoull(arguments[1], NULL, 10), 0);
+    for (unsigned i = 0; i < NUM_LINKS; i++) {
+        pairs[i].head = pairs[i].tail = NO_PACKET;
+        pairs[i].heap_index = -1;
+        shaper_init(&pairs[i].shaper, strtoull(arguments[1], NULL, 10), 0);
+    }
     while (fgets(line, sizeof line, stdin)) {
         uint64_t now_ns;
-        int used = 0;
+        int at = 0;
         line[strcspn(line, "\n")] = 0;
-        if (sscanf(line, "%15s %" SCNu64 " %n", verb, &now_ns, &used) != 2)
+        if (sscanf(line, "%15s %" SCNu64 " %n", verb, &now_ns, &at) != 2)
             return 1;
         if (strcmp(verb, "set") == 0)
-            set(line + used, now_ns);
+            set(line + at, now_ns);
         else if (strcmp(verb, "packet") == 0)
-            packet((uint32_t)atoi(line + used), now_ns);
+            packet((uint32_t)atoi(line + at), now_ns);
         else if (strcmp(verb, "drain") == 0)
             drain(now_ns);
+        else if (strcmp(verb, "use") == 0)
+            printf("ok %d\n", (int)((used = &pairs[atoi(line + at) % NUM_LINKS]) - pairs));
         else
-            printf("%" PRIu64 "\n", shaper_backlog_bytes(&pair.shaper, now_ns));
+            printf("%" PRIu64 "\n", shaper_backlog_bytes(&used->shaper, now_ns));
     }
     return 0;
 }

@@ -37,7 +37,9 @@ bool control_listen(struct control *control, const char *path, char *error)
     }
     free(folder);
     strcpy(address.sun_path, name);
-    unlink(name);
+    struct stat old;
+    if (lstat(name, &old) == 0 && S_ISSOCK(old.st_mode))
+        unlink(name);           /* left over from one that was killed; anything else there is not ours to remove */
     control->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     mode_t previous = umask(0177);      /* for its owner alone, from the first moment */
     bool ok = control->listener >= 0 && bind(control->listener, (struct sockaddr *)&address, sizeof address) == 0

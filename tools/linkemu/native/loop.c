@@ -25,6 +25,8 @@
 #define LISTEN_NS NS_PER_MS                     /* control is heard at least this often */
 #define SLICE_NS (100 * NS_PER_US)
 
+enum pace { QUIET, MOVING, FLOODED };   /* of the last round; flooded: more is waiting to be received */
+
 struct waiting {
     uint64_t looked_ns;         /* when wait_for_work() was last called */
     uint64_t awake_ns;          /* budget left */
@@ -73,8 +75,8 @@ static void ask_for_short_slices(void)
 }
 
 /* Waits at most `timeout_ns` for the control sockets and, if asked, for packets; serves whom it hears. */
-static void listen_ns(struct emulator *emu, struct control *control, uint64_t timeout_ns, bool with_ports,
-                      const sigset_t *signals)
+static void hear(struct emulator *emu, struct control *control, uint64_t timeout_ns, bool with_ports,
+                 const sigset_t *signals)
 {
     struct pollfd fds[2 + MAX_CLIENTS + MAX_PORTS];
     fds[0] = (struct pollfd){.fd = control->owner, .events = POLLIN};
@@ -113,25 +115,33 @@ static bool stay_awake(struct waiting *waiting, uint64_t now_ns, bool near)
     return waiting->awake = near && waiting->awake_ns > 0;
 }
 
-static void wait_for_work(struct emulator *emu, struct control *control, struct waiting *waiting, bool moved,
+/* How long until there is something to do: 0 is now, NEVER is until somebody says something. */
+static uint64_t time_ahead_ns(const struct emulator *emu, uint64_t now_ns)
+{
+    uint64_t next_ns = schedule_next_ns(&emu->schedule, &emu->pool);
+    if (next_ns == NEVER)
+        return NEVER;
+    return next_ns > now_ns ? next_ns - now_ns : 0;
+}
+
+static void wait_for_work(struct emulator *emu, struct control *control, struct waiting *waiting, enum pace pace,
                           const sigset_t *signals)
 {
-    uint64_t now_ns = clock_ns(), next_ns = schedule_next_ns(&emu->schedule, &emu->pool);
-    uint64_t ahead_ns = next_ns == NEVER ? NEVER : next_ns > now_ns ? next_ns - now_ns : 0;
+    uint64_t now_ns = clock_ns(), ahead_ns = pace == FLOODED ? 0 : time_ahead_ns(emu, now_ns);
     bool awake = stay_awake(waiting, now_ns, ahead_ns > 0 && ahead_ns < NEAR_NS);
     if (ahead_ns == 0 || awake) {
         if (now_ns - waiting->listened_ns < LISTEN_NS)
             return;
-        listen_ns(emu, control, 0, true, signals);
+        hear(emu, control, 0, true, signals);
         waiting->listened_ns = now_ns;
         return;
     }
-    if (moved && now_ns - waiting->woken_ns < REST_NS)
-        listen_ns(emu, control, REST_NS, false, signals);
+    if (pace == MOVING && now_ns - waiting->woken_ns < REST_NS)
+        hear(emu, control, REST_NS, false, signals);
     else if (ahead_ns != NEVER && waiting->awake_ns >= NEAR_NS)
-        listen_ns(emu, control, ahead_ns - NEAR_NS, true, signals);    /* waking up takes a core its time, too */
+        hear(emu, control, ahead_ns - NEAR_NS, true, signals);    /* waking up takes a core its time, too */
     else
-        listen_ns(emu, control, ahead_ns, true, signals);
+        hear(emu, control, ahead_ns, true, signals);
     waiting->woken_ns = waiting->listened_ns = clock_ns();
 }
 
@@ -147,7 +157,7 @@ void loop_run(struct emulator *emu, struct control *control)
         for (uint32_t i = 0; i < emu->num_ports; i++)
             received += port_receive(emu, &emu->ports[i], RECEIVE_BUDGET);
         unsigned sent = fabric_dispatch(emu, clock_ns());
-        if (received < RECEIVE_BUDGET)
-            wait_for_work(emu, control, &waiting, received || sent, &signals);
+        enum pace pace = received >= RECEIVE_BUDGET ? FLOODED : received || sent ? MOVING : QUIET;
+        wait_for_work(emu, control, &waiting, pace, &signals);
     }
 }
