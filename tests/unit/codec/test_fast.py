@@ -125,3 +125,11 @@ def test_a_raw_entry_that_fits_an_escape_byte_is_refused() -> None:
     altered = body[:-4] + (5).to_bytes(2, "little") + bytes(2)
     with pytest.raises(FormatError, match="canonical"):
         decode_fast(memoryview(altered), bits=bits, num_changed=1, num_elements=10, width_bits=16)
+
+
+@pytest.mark.parametrize("num_elements", [10, 1 << 20])
+def test_a_position_just_outside_the_block_is_refused(num_elements: int) -> None:
+    bits, body = encode_fast(u32(num_elements - 1), u32(1), num_elements, 16)
+    assert gap_bits(num_elements - 1, 1) == bits
+    with pytest.raises(FormatError, match="outside"):
+        decode_fast(memoryview(body), bits=bits, num_changed=1, num_elements=num_elements - 1, width_bits=16)

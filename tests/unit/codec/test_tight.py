@@ -1,8 +1,11 @@
 """`tight` blocks: exact at every density and width, small, and unforgiving about the base."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from sync_runtime.codec.cpu import steps
 from sync_runtime.codec.cpu.blocks import decode_block, encode_block
 from sync_runtime.codec.cpu.steps import count_block
 from sync_runtime.codec.frame import END_RECORD, Record, parse_records
@@ -138,3 +141,23 @@ def test_differences_that_do_not_fit_their_block_never_reach_the_compiled_writer
         delta = SparseBlock(0, np.array(positions, np.uint32), np.array(differences, np.uint32))
         with pytest.raises(LayoutError):
             encode_block(delta, block, CODEC_FAST)
+
+
+@pytest.mark.parametrize("width_bits", [8, 16, 32])
+def test_the_step_that_no_difference_has_is_refused(width_bits: int) -> None:
+    classes, extras = np.array([width_bits - 1], np.uint8), np.frombuffer(b"\xff" * 4, np.uint32)
+    found = np.zeros(1, np.uint32)
+    assert steps.join(classes, np.frombuffer(b"\1\0\0\0", np.uint32), extras, width_bits, found)
+    assert found[0] == 1 << (width_bits - 1)
+    assert not steps.join(classes, np.frombuffer(bytes(4), np.uint32), extras, width_bits, found)
+
+
+def test_a_dense_block_holds_exactly_the_changes_it_announces_and_zero_padding() -> None:
+    old, new = noise(70_001, 5).astype(np.uint8), noise(70_001, 6).astype(np.uint8)
+    record, block, tables = coded("U8", old, new, CODEC_FAST)
+    assert record.mode == MODE_DENSE
+    with pytest.raises(FormatError, match="announced"):
+        decode_block(replace(record, count=record.count - 1), block, old=old, tables=tables)
+    padded = bytes(record.body[:-1]) + b"\1"
+    with pytest.raises(FormatError, match="padding"):
+        decode_block(replace(record, body=memoryview(padded)), block, old=old, tables=tables)

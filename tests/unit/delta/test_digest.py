@@ -44,10 +44,12 @@ def test_the_digest_does_not_depend_on_grid_or_order() -> None:
     assert state_digest(state, layout=fine) == state_digest(dict(reversed(state.items())))
 
 
-def test_changes_add_up_to_the_digest_of_the_new_state() -> None:
+@pytest.mark.parametrize("block_elements", [1 << 20, 1 << 12], ids=["one block a tensor", "many tiles"])
+def test_changes_add_up_to_the_digest_of_the_new_state(block_elements: int) -> None:
     before = small_state()
     after = next_state(before, 9, 200)
-    blocks = layout_for(before)
+    shards = {"layers.0.mlp.weight": Shards(row_period=130, col_step=100)}
+    blocks = layout_for(before, shards=shards, block_elements=block_elements)
     old, new = bind(blocks.layout, before), bind(blocks.layout, after)
     for stage in (digest.sparse_digest, cpu.staged_digest):
         found = state_digest(before)

@@ -1,6 +1,7 @@
 """The Python surface: exact, all or nothing, independent of order and threads; the algebra of deltas."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -240,3 +241,17 @@ def test_one_update_in_three_codecs_is_one_state() -> None:
     before = {"w": weights((300, 300), 3), "b": BitTensor(*vars(tensor("F32", (3,), noise(3, 1))).values())}
     after = next_state(before, 9, 30)
     assert len({diff(before, after, codec=codec).target.digest for codec in CODECS}) == 1
+
+
+def test_an_object_that_holds_other_totals_than_its_manifest_is_refused() -> None:
+    before = small_state()
+    delta = diff(before, next_state(before, 7, 100))
+    honest = delta.manifest
+    more = replace(honest, num_changed=honest.num_changed + 1)
+    fewer = replace(honest, num_blocks=honest.num_blocks - 1)
+    for manifest in (more, fewer):
+        lying = replace(delta, manifest=manifest)
+        with pytest.raises(FormatError, match="number of blocks or changes"):
+            apply(copied(before), lying)
+        with pytest.raises(FormatError, match="number of blocks or changes"):
+            invert(lying)
