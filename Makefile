@@ -78,6 +78,14 @@ test-fast: setup ## Tests that need no cluster (under a minute)
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
 	@$(PYTEST) -q -m "cluster or bubble" --cov --cov-append --cov-report=term:skip-covered $(ARGS)
 
+.PHONY: test-gpu
+test-gpu: setup ## The kernels on a real GPU (skips with the reason where there is none)
+	@$(PYTEST) -q tests/gpu $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## A million hostile mutations of deltas and anchors
+	@$(VENV)/python -m tests.hostile.fuzz $(ARGS)
+
 .PHONY: generate
 generate: setup ## Write the generated files anew: CRDs, the picture
 	@$(VENV)/python -m syncgroup_operator.crdgen --output crds
@@ -107,6 +115,10 @@ dev: setup ## Anything else: ARGS="status", ARGS="cut us-east eu-west", ARGS="ex
 	@$(VENV)/python -m tools.devcluster $(ARGS)
 
 ##@ Measure (JSON lines; exit code 1 where a goal does not hold)
+
+.PHONY: bench-codec
+bench-codec: setup ## Bytes and CPU speed of the codecs beside published formats
+	@$(VENV)/python -m tests.bench.bench_codec $(ARGS)
 
 .PHONY: bench-devcluster
 bench-devcluster: setup ## Start-up times and memory of the dev cluster
