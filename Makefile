@@ -10,6 +10,7 @@ PYTEST := $(VENV)/python -m pytest
 export KUBE
 # Every tool writes its own state under the checkout or the user's cache, never beside the sources.
 export PYTHONDONTWRITEBYTECODE := 1
+export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/syncgroup/numba
 
 ##@ Start here
 

@@ -22,7 +22,9 @@ FUNCTION_LINES = 60
 KERNEL_FOLDERS = (Path("sync_runtime/delta/kernels"), Path("sync_runtime/codec/gpu"))
 
 # What may be longer, each with its reason: "path" for a file, "path::function" for a function.
-ALLOWED: Mapping[str, str] = {}
+ALLOWED: Mapping[str, str] = {
+    "sync_runtime/codec/cpu/fast.py::_read": "a compiled kernel: one pass over hostile bits with every check in it",
+}
 
 
 def check(root: Path, allowed: Mapping[str, str] = ALLOWED) -> Iterator[Finding]:
