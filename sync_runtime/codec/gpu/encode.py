@@ -69,19 +69,13 @@ class _SectionState:
         self.totals = torch.empty((size, 3), dtype=torch.int32, device=device)
         self.changed: Ints = np.zeros(size, np.int64)
         self.gap_bits = torch.zeros(size, dtype=torch.int32, device=device)
-        self._widths = torch.tensor(GAP_BITS, dtype=torch.int64, device=device)
+        self._widths = torch.tensor(GAP_BITS, dtype=torch.int32, device=device)
         self._thresholds = torch.tensor(GAP_THRESHOLDS, dtype=torch.int64, device=device)
         self.mode = torch.zeros(size, dtype=torch.int32, device=device)
         self.parameter = torch.zeros(size, dtype=torch.int32, device=device)
         self.body_bytes = torch.zeros(size, dtype=torch.int64, device=device)
         self.record_bytes = torch.zeros(size, dtype=torch.int64, device=device)
         self.body = torch.zeros(size, dtype=torch.int64, device=device)
-
-    def open(self) -> None:
-        """The gap width of each block, on the device: `fast` needs nothing on the host before its sizes are known."""
-        changed, elements = torch.diff(self.part.changes.first), self.section.elements.long()
-        fits = (16 * elements)[:, None] >= changed[:, None] * self._thresholds
-        self.gap_bits = (fits * self._widths).amax(1).to(torch.int32)
 
     def read_changed(self) -> None:
         """How much changed in each block: what the host must know to lay out lanes."""
@@ -93,11 +87,12 @@ class _SectionState:
             self.lanes.plan(self.changed)
 
     def measure(self) -> None:
-        """Symbols, escapes and raw entries of fast bodies."""
+        """Gap widths, symbols, escapes and raw entries of fast bodies, without waiting for the host."""
         changes, width = self.part.changes, self.section.dtype.width_bits
         fast_kernels.fast_measure[(self.section.num_blocks,)](
-            changes.where, changes.value, changes.first, self.gap_bits, self.totals, WIDTH=width, SIZE=LIST_SIZE
-        )
+            changes.where, changes.value, changes.first, self.section.elements, self._widths, self._thresholds,
+            self.gap_bits, self.totals, RULES=len(GAP_BITS), WIDTH=width, SIZE=LIST_SIZE,
+        )  # fmt: skip
 
     def choose(self, modes: tuple[int, ...]) -> None:
         """The smallest body per block; of equals the lower mode."""
@@ -112,14 +107,14 @@ class _SectionState:
     def write(self, out: torch.Tensor) -> None:
         """Entries and bodies into zeroed words."""
         section, old, new, changes = self.section, self.part.old, self.part.new, self.part.changes
+        fast_kernels.fast_write[(section.num_blocks,)](
+            changes.where, changes.value, changes.first, self.gap_bits, self.totals, self.mode, self.body, out,
+            WIDTH=section.dtype.width_bits, SIZE=WRITE_SIZE,
+        )  # fmt: skip
         record_kernels.write_entries[(-(-section.num_blocks // _ENTRIES),)](
             section.numbers, self.mode, self.parameter, changes.first, self.body, self.body_bytes, out,
             section.num_blocks,
             _ENTRIES,
-        )  # fmt: skip
-        fast_kernels.fast_write[(section.num_blocks,)](
-            changes.where, changes.value, changes.first, self.gap_bits, self.totals, self.mode, self.body, out,
-            WIDTH=section.dtype.width_bits, SIZE=WRITE_SIZE,
         )  # fmt: skip
         record_kernels.dense_write[(section.num_blocks, _PARTS)](
             self.mode, self.body, out, section.elements, old.blocks.address, old.blocks.row_stride,
@@ -154,8 +149,6 @@ class DeltaEncoder:
 
     def encode(self) -> EncodedObject:
         """An object of the parts' lists, which must be whole."""
-        for one in self.sections:
-            one.open()
         tables = self._code_tight() if MODE_TIGHT in self.modes else None
         encoded = EncodedObject(self.codec, self._out, tables)
         for one in self.sections:

@@ -57,11 +57,18 @@ def entries(where, value, at, begin, end, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def fast_measure(where, value, first, gap_bits, totals, WIDTH: tl.constexpr, SIZE: tl.constexpr):
-    """totals[block] = symbols, escapes, raw entries."""
+def fast_measure(
+    where, value, first, elements, widths, thresholds, gap_bits, totals,
+    RULES: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """gap_bits[block] by the RULES thresholds, and totals[block] = symbols, escapes, raw entries."""
     block = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(first + block), tl.load(first + block + 1)
-    bits = tl.load(gap_bits + block)
+    size = tl.load(elements + block).to(tl.int64)
+    bits = tl.load(widths)
+    for rule in range(1, RULES):  # ascending: the last that holds stays
+        bits = tl.where(16 * size >= tl.load(thresholds + rule) * (end - begin), tl.load(widths + rule), bits)
+    tl.store(gap_bits + block, bits)
     symbols = tl.zeros([SIZE], tl.int32)
     escapes = tl.zeros([SIZE], tl.int32)
     raws = tl.zeros([SIZE], tl.int32)

@@ -5,7 +5,7 @@ of lanes per block. Loads of a group of steps are issued before the serial part 
 latency. A lane decodes 32 steps into one word of its own; `untranspose` turns these words into the block's mask.
 """
 
-# mypy: disable-error-code="assignment, attr-defined, import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="assignment, import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: N803, PLR0915, PLR0917 -- kernels take flat arguments; compile-time constants are in capitals
 
 from __future__ import annotations

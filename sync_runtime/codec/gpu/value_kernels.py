@@ -1,6 +1,6 @@
 """Statistics, step classes, signs and extra bits of `tight` bodies as Triton kernels (FORMAT.md, sections 6.3, 7)."""
 
-# mypy: disable-error-code="assignment, attr-defined, import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="attr-defined, import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: N803, PLR0917 -- kernels take flat arguments; compile-time constants are in capitals
 
 from __future__ import annotations
