@@ -1,0 +1,91 @@
+"""Probability tables on the device (FORMAT.md, section 7): from histograms in integers, in the shapes kernels read.
+
+Equal to `codec.tables`, which stays the reference and writes the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from sync_runtime.codec.rules import PROBABILITY_ONE, SAMPLE_EVERY
+from sync_runtime.codec.tables import MAX_CLASSES, MAX_CONTEXTS, Tables
+
+
+@dataclass(frozen=True)
+class DeviceTables:
+    """Tables of one object: positions of all groups, values of one dtype."""
+
+    position: torch.Tensor
+    """int32[G, 256]: probability of a change, of 2^15."""
+    frequency: torch.Tensor
+    """int64[256, 32]: of each class."""
+
+
+def position_table(changed: torch.Tensor, elements: torch.Tensor, sampled: torch.Tensor) -> torch.Tensor:
+    """p per group and context; int64[G, 256] each, sampled: bool[G]."""
+    total = torch.where(sampled[:, None], elements * SAMPLE_EVERY + SAMPLE_EVERY // 2, elements)
+    most = torch.maximum(torch.maximum(total, changed), torch.ones_like(total))
+    scaled = torch.div(changed * PROBABILITY_ONE + (total >> 1), most, rounding_mode="floor")
+    return torch.where(changed > 0, scaled.clamp(1, PROBABILITY_ONE - 1), 0).to(torch.int32)
+
+
+def value_table(classes: torch.Tensor) -> torch.Tensor:
+    """Frequencies per context; int64[256, 32]."""
+    total, kinds = classes.sum(1, keepdim=True), (classes > 0).sum(1, keepdim=True)
+    scaled = 1 + torch.div(classes * (PROBABILITY_ONE - kinds), total.clamp(min=1), rounding_mode="floor")
+    found = torch.where(classes > 0, scaled, 0)
+    lowest_first = MAX_CLASSES - 1 - torch.arange(MAX_CLASSES, device=classes.device)  # ties: argmax promises no order
+    best = (classes * MAX_CLASSES + lowest_first).argmax(1, keepdim=True)
+    missing = torch.where(total > 0, PROBABILITY_ONE - found.sum(1, keepdim=True), 0)
+    return found.scatter_add(1, best, missing)
+
+
+def position_entries(position: torch.Tensor) -> torch.Tensor:
+    """int64[G, 2, 256] for the encoder: unchanged << 48 | f << 32 | floor(2^32 / f), unchanged first."""
+    changed = position.to(torch.int64)
+    f = torch.stack([PROBABILITY_ONE - changed, changed], 1)
+    reciprocal = torch.div(torch.full_like(f, 1 << 32), f.clamp(min=1), rounding_mode="floor").clamp(max=(1 << 32) - 1)
+    flag = torch.tensor([1 << 48, 0], dtype=torch.int64, device=position.device)[None, :, None]
+    return (flag | (f << 32) | reciprocal).contiguous()
+
+
+def class_entries(frequency: torch.Tensor) -> torch.Tensor:
+    """int32[256, 32] for the encoder: f << 16 | start, as bits."""
+    start = frequency.cumsum(1) - frequency
+    return _wrapped((frequency << 16) | (start & 0xFFFF))
+
+
+def class_starts(frequency: torch.Tensor) -> torch.Tensor:
+    """int32[256, 33] for the decoder: starts, then 2^15; rows without a table hold 2^15 alone."""
+    ends = frequency.cumsum(1)
+    starts = torch.cat([torch.zeros_like(ends[:, :1]), ends], 1)
+    return torch.where(ends[:, -1:] > 0, starts, PROBABILITY_ONE).to(torch.int32).contiguous()
+
+
+def _wrapped(words: torch.Tensor) -> torch.Tensor:
+    return torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32).contiguous()
+
+
+def to_tables(position: torch.Tensor, frequencies: dict[int, torch.Tensor]) -> Tables:
+    """What `codec.tables` packs: groups and dtypes with at least one change."""
+    rows = position.cpu().numpy().astype(np.uint32)
+    values = {code: table.cpu().numpy().astype(np.uint32) for code, table in frequencies.items()}
+    return Tables(
+        position={group: row for group, row in enumerate(rows) if row.any()},
+        value={code: table for code, table in values.items() if table.any()},
+    )
+
+
+def from_tables(tables: Tables, num_groups: int, code: int, device: torch.device) -> DeviceTables:
+    """Parsed tables on the device; what is missing is zero, under which nothing decodes."""
+    position = np.zeros((max(1, num_groups), MAX_CONTEXTS), np.int32)
+    for group, row in tables.position.items():
+        position[group, : row.size] = row
+    frequency = np.zeros((MAX_CONTEXTS, MAX_CLASSES), np.int64)
+    if code in tables.value:
+        table = tables.value[code]
+        frequency[: table.shape[0], : table.shape[1]] = table
+    return DeviceTables(torch.as_tensor(position, device=device), torch.as_tensor(frequency, device=device))

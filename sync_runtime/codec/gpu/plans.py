@@ -1,0 +1,90 @@
+"""The format's choices for many blocks at once (FORMAT.md, section 6), and lane tables. Equal to `codec.rules`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sync_runtime.codec.limits import FRAME_SYMBOLS, MAX_LANES
+from sync_runtime.codec.rules import (
+    GAP_BITS,
+    GAP_THRESHOLDS,
+    POSITION_LANE_CHANGES,
+    POSITION_LANE_ELEMENTS,
+    VALUE_LANE_CHANGES,
+)
+
+Ints = NDArray[np.int64]
+_MOST_LOG2 = MAX_LANES.bit_length() - 1
+
+
+def gap_bits(elements: Ints, changed: Ints) -> Ints:
+    """b per block."""
+    found = np.zeros_like(elements)
+    for bits, threshold in zip(GAP_BITS, GAP_THRESHOLDS, strict=True):  # ascending: the last that holds stays
+        found = np.where(16 * elements >= threshold * changed, bits, found)
+    return found
+
+
+def log2_position_lanes(elements: Ints, changed: Ints) -> Ints:
+    """log2 of L per block."""
+    found = np.zeros_like(elements)
+    for log2 in range(1, _MOST_LOG2 + 1):
+        enough = (changed >= POSITION_LANE_CHANGES << log2) & (elements >= POSITION_LANE_ELEMENTS << log2)
+        found = np.where(enough, log2, found)
+    return found
+
+
+def log2_value_lanes(changed: Ints) -> Ints:
+    """log2 of V per block."""
+    found = np.zeros_like(changed)
+    for log2 in range(1, _MOST_LOG2 + 1):
+        found = np.where(changed >= VALUE_LANE_CHANGES << log2, log2, found)
+    return found
+
+
+def fast_bytes(symbols: Ints, bits: Ints, escapes: Ints, raws: Ints, width_bits: int) -> Ints:
+    """Body of a fast block, per block. Also takes torch tensors."""
+    frames = (symbols + FRAME_SYMBOLS - 1) // FRAME_SYMBOLS
+    words = (symbols * (bits + 2) + 31) // 32
+    return 12 + 12 * frames + 4 * words + (escapes + 3) // 4 * 4 + (raws * (width_bits // 8) + 3) // 4 * 4
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """All lanes of a section's blocks in one row, and room for what they code. On the device but for `host_first`."""
+
+    log2: torch.Tensor
+    """int32[B]"""
+    first: torch.Tensor
+    """int64[B + 1]: the first lane of each block."""
+    block: torch.Tensor
+    """int32[Q]: the block of each lane."""
+    host_first: Ints
+
+    @property
+    def num_lanes(self) -> int:
+        """Lanes in all."""
+        return int(self.host_first[-1])
+
+
+def make_lanes(log2: Ints, present: NDArray[np.bool_], device: torch.device) -> Lanes:
+    """Lanes of the blocks that are present."""
+    sizes = np.where(present, 1 << log2, 0)
+    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    numbers = torch.arange(sizes.size, dtype=torch.int32, device=device)
+    repeats = to_device(sizes, torch.int64, device)
+    return Lanes(
+        log2=to_device(log2, torch.int32, device),
+        first=to_device(first, torch.int64, device),
+        block=torch.repeat_interleave(numbers, repeats, output_size=int(first[-1])),
+        host_first=first,
+    )
+
+
+def to_device(values: NDArray[np.generic], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A numpy array as a tensor on the device."""
+    return torch.as_tensor(np.ascontiguousarray(values)).to(dtype).to(device, non_blocking=True)
