@@ -7,6 +7,7 @@ from itertools import permutations
 
 import pytest
 
+from tests.component.linkemu.traffic import drain
 from tools.errors import HostError
 from tools.linkemu import Lab, LinkShape
 
@@ -30,5 +31,6 @@ def lab(module_lab: Lab) -> Lab:
     for source, destination in permutations(module_lab.regions, 2):
         module_lab.emulator.mend(source, destination)
         module_lab.emulator.set(source, destination, LinkShape())
+    drain(module_lab)
     module_lab.emulator.reset()
     return module_lab

@@ -12,6 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,7 @@ _ETHERNET_BYTES = 14
 _TIMEOUT_S = 60
 UDP_IP_BYTES = 1500
 MAX_LATE_SHARE = 0.05
+BUSY_IDLE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,14 @@ class RateRun:
         """False where the emulator was late so often or so much that the figure says little."""
         late = self.stats.late
         return late.over_1ms_share <= MAX_LATE_SHARE and late.p999_us < 0.01 * self.seconds * 1e6
+
+    def is_believable(self, needed_bps: float = 0) -> bool:
+        """False where the emulator was late or dropped packets itself, or the sender had no core to send enough.
+
+        With an idle core, too little sent is no excuse: then the link may well be what held the sender back.
+        """
+        starved = self.idle_share < BUSY_IDLE_SHARE and self.offered_bps < 0.97 * needed_bps
+        return self.in_time and self.stats.own_drops == 0 and not starved
 
     def __str__(self) -> str:
         late, own_drops = self.stats.late, self.stats.own_drops
@@ -81,6 +91,15 @@ def running(lab: Lab, region: str, *words: object, waits: bool = True) -> Iterat
             yield process.stdout
         finally:
             process.kill()
+
+
+def drain(lab: Lab) -> None:
+    """Wait until nothing is queued or in flight: what an earlier sender left would drop what comes next."""
+    for _ in range(500):
+        if lab.emulator.stats().pool_used == 0:
+            return
+        time.sleep(0.01)
+    raise AssertionError("somebody is still sending")
 
 
 def round_trips_us(lab: Lab, source: str, destination: str, count: int = 10, interval_s: float = 0.01) -> list[float]:
