@@ -27,6 +27,7 @@ test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast
+	@$(MAKE) --no-print-directory test-codec
 	@$(MAKE) --no-print-directory test-cluster
 
 ##@ Set-up
@@ -73,11 +74,15 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --cov --cov-report= $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels --cov --cov-report=term:skip-covered $(ARGS)
+
+.PHONY: test-codec
+test-codec: setup ## Damaged bytes by the hundred thousand, and the kernels through Triton's interpreter
+	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
-	@$(PYTEST) -q -m "cluster or bubble" --cov --cov-append --cov-report=term:skip-covered $(ARGS)
+	@$(PYTEST) -q -m "cluster or bubble" $(ARGS)
 
 .PHONY: test-gpu
 test-gpu: setup ## The kernels on a real GPU (skips with the reason where there is none)
@@ -120,6 +125,10 @@ dev: setup ## Anything else: ARGS="status", ARGS="cut us-east eu-west", ARGS="ex
 .PHONY: bench-codec
 bench-codec: setup ## Bytes and CPU speed of the codecs beside published formats
 	@$(VENV)/python -m tests.bench.bench_codec $(ARGS)
+
+.PHONY: bench-gpu
+bench-gpu: setup ## Speed of the kernels on a GPU, beside its own copy rate
+	@$(VENV)/python -m tests.bench.bench_gpu $(ARGS)
 
 .PHONY: bench-devcluster
 bench-devcluster: setup ## Start-up times and memory of the dev cluster

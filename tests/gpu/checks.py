@@ -28,6 +28,8 @@ POSITION = 0xFFFFFF
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's bytes."""
+    if tensor.numel() == 0:  # its stride may be 0, which `view` refuses on some releases
+        return torch.empty(0, dtype=torch.uint8)
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 

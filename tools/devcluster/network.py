@@ -87,6 +87,8 @@ async def _make_region(region: Region) -> None:
     await _ip("link", "add", _wan_end(region), "type", "veth", "peer", "name", "eth0", "netns", name)
     await _ip("link", "add", f"mgmt-{index}", "type", "veth", "peer", "name", "mgmt0", "netns", name)
     await _ip("link", "set", f"mgmt-{index}", "master", MANAGEMENT, "up")
+    # The kernel's own IPv6 packets would reach the regions past the emulator.
+    await _ip("link", "set", _wan_end(region), "addrgenmode", "none")
     await _ip("link", "set", _wan_end(region), "up")
     inside = ("-n", name)
     await _ip(*inside, "link", "set", "lo", "up")

@@ -117,6 +117,7 @@ def test_the_emulators_settings_read_back_the_same(shape: LinkShape) -> None:
     assert LinkShape.from_settings(shape.settings()) == shape
 
 
+@pytest.mark.timeout(20)
 @given(st.text(max_size=60))
 def test_no_text_at_all_makes_the_parser_fail_otherwise(text: str) -> None:
     with contextlib.suppress(ShapeError):
