@@ -26,7 +26,7 @@ demo: setup ## Three regions on this machine: the CRDs, a group, pods that talk 
 test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
-	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast
+	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report=term:skip-covered"
 	@$(MAKE) --no-print-directory test-codec
 	@$(MAKE) --no-print-directory test-cluster
 
@@ -74,7 +74,7 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels --cov --cov-report=term:skip-covered $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels $(COVERAGE) $(ARGS)
 
 .PHONY: test-codec
 test-codec: setup ## Damaged bytes by the hundred thousand, and the kernels through Triton's interpreter
