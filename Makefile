@@ -59,8 +59,8 @@ fmt: setup ## Format and mend what can be mended
 
 .PHONY: lint
 lint: setup ## ruff, layers, shell scripts, sizes, banned words
-	@$(VENV)/ruff format --quiet --check .
-	@$(VENV)/ruff check --quiet .
+	@$(VENV)/ruff format --no-cache --quiet --check .
+	@$(VENV)/ruff check --no-cache --quiet .
 	@layers=$$($(VENV)/lint-imports --config importlinter.toml --no-cache --no-logo) || { echo "$$layers"; exit 1; }; \
 	  grep '^Contracts:' <<< "$$layers"
 	@$(VENV)/python -m tools.checks.sizes

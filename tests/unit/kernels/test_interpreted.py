@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
+
+from sync_runtime.codec import rules
 from sync_runtime.codec.gpu import gpu_tables, plans
+from sync_runtime.codec.tables import normalised, value_table
 from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.tensors.device.bind import bind
 from sync_runtime.tensors.device.sections import sections_of
 from tests.gpu.checks import check_bytes, check_decoding, check_extraction, check_hostile, mutants_of
 from tests.gpu.support import Case, cpu_object, make_case, on, random_bits
-
-from sync_runtime.codec import rules
-from sync_runtime.codec.tables import normalised, value_table
 from tests.support.states import SPECIAL_BF16
 
 pytestmark = pytest.mark.timeout(120)
