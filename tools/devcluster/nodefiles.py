@@ -149,7 +149,9 @@ state = '{self.state / "containerd"}'
         }
         if self.cgroup is not None:
             return settings | {"cgroupRoot": f"/{self.cgroup}", "cgroupsPerQOS": True}
-        return settings | {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
+        # On by default from 1.37; before, the kubelet dies of /dev/kmsg, which a user namespace may not read.
+        gates = {"KubeletInUserNamespace": True}
+        return settings | {"cgroupsPerQOS": False, "enforceNodeAllocatable": [], "featureGates": gates}
 
 
 def kubelet_command(files: NodeFiles) -> list[str]:
