@@ -29,7 +29,7 @@ PROGRAMS = {
     "umount": "util-linux (mount)",
     "sh": "a shell",
 }
-SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SEARCH = hostpackages.SEARCH
 MIN_OPEN_FILES = 4096
 PROBE_TIMEOUT_S = 60
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from tools.cache import cache_root, exclusive, platform_tag, replacing
 from tools.errors import HostError
 
-SEARCH = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin"
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where system programs are; an ordinary user's PATH often lacks the sbin folders."""
 PACKAGES = ("nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libgmp10", "libxtables12", "libedit2")
 OPTIONAL = ("libbsd0", "libmd0", "libtinfo6", "libreadline8", "libreadline8t64")
 WRAPPER = """\

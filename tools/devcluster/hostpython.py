@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 IMAGE = "syncgroup.local/empty:1"
+"""An image with nothing in it, which every node has."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/etc/ssl", "/etc/ld.so.cache")
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tools.cache import cache_root, platform_tag, replacing
-from tools.devcluster import bubble, cgroups, forward, hostcheck, images
+from tools.devcluster import bubble, cgroups, forward, hostcheck, hostpython, images
 from tools.devcluster.config import PAUSE_IMAGE, ClusterConfig, Level
 from tools.devcluster.supervisor import Report, Supervisor, reporter
 from tools.errors import ToolError, sentence_for
@@ -19,8 +19,6 @@ from tools.kube import build, catalog
 
 Failure = TypeVar("Failure", bound=BaseException)
 REPOSITORY = Path(__file__).resolve().parents[2]
-HOST_PYTHON_IMAGE = "syncgroup.local/empty:1"
-"""An image with nothing in it: programs come from read-only mounts of this machine's folders."""
 
 
 def needed_tools(config: ClusterConfig) -> list[str]:
@@ -83,7 +81,7 @@ def _with_images(config: ClusterConfig, tools: build.Toolbox) -> ClusterConfig:
     """The configuration with the two images that every node has: pause, and the empty one."""
     folder = cache_root() / "images" / platform_tag() / Path(tools["pause"]).parent.name
     made = []
-    for reference, program in ((PAUSE_IMAGE, tools["pause"]), (HOST_PYTHON_IMAGE, None)):
+    for reference, program in ((PAUSE_IMAGE, tools["pause"]), (hostpython.IMAGE, None)):
         archive = folder / (reference.replace("/", "_").replace(":", "_") + ".tar")
         if not archive.exists():
             with replacing(archive) as staged, tempfile.TemporaryDirectory() as root:
