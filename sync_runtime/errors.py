@@ -11,7 +11,24 @@
     │   ├── ReplayError          the delta was applied already
     │   └── ChainError           deltas to merge that do not follow each other
     ├── DigestError              integrity: the bytes decode, but not to the promised state; nothing was changed
-    └── MissingBaseError         `tight` bytes without the old weights they were coded against
+    ├── MissingBaseError         `tight` bytes without the old weights they were coded against
+    ├── FenceError               from another group, an older trainer, or a rival of the current one
+    │   ├── WrongGroupError
+    │   ├── OldTermError
+    │   └── TermConflictError    two trainers claim one term
+    ├── SignatureError           a manifest that no trainer of this group signed
+    ├── TransportError           the other end, or the way to it, is away
+    │   ├── RefusedError         the other end said no, and why
+    │   └── FrameError           it sent what PROTOCOL.md does not allow
+    ├── SpoolError               the spool's folder
+    │   ├── SpoolFullError       no room; nothing of the attempt stays
+    │   ├── SpoolCorruptError    what is on the disk is not what was written
+    │   └── SpoolLockedError     another process owns it
+    ├── LocalError               user's process and sidecar
+    │   ├── SidecarLostError
+    │   ├── LibraryLostError
+    │   └── LocalProtocolError   no common version, or a message out of place
+    └── IllegalEventError        a state machine met an event its state does not know: a bug of ours
 
 A *sequence* fault is mended by another object, an *integrity* fault by the same object from another place. Knows
 nothing of numpy, torch, sockets or Kubernetes; other libraries' exceptions are translated where they are caught.
@@ -73,3 +90,84 @@ class DigestError(SyncError):
 
 class MissingBaseError(SyncError):
     """The old weights are needed and were not given."""
+
+
+class FenceError(SyncError):
+    """Sound, but not from the group, term or trainer that is followed here."""
+
+
+class WrongGroupError(FenceError):
+    """From another SyncGroup."""
+
+
+class OldTermError(FenceError):
+    """From a trainer that was replaced."""
+
+
+class TermConflictError(FenceError):
+    """From a second trainer that claims the current term."""
+
+
+class SignatureError(SyncError):
+    """A manifest without a signature that this group trusts."""
+
+
+class TransportError(SyncError):
+    """The other end or the way to it is away."""
+
+    retry_helps: ClassVar[bool] = True
+
+
+class RefusedError(TransportError):
+    """The other end refused, with a reason of PROTOCOL.md."""
+
+    def __init__(self, reason: str, message: str, *, retry: bool) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.retry = retry
+
+
+class FrameError(TransportError):
+    """A frame or message that breaks the protocol; the connection is closed."""
+
+
+class SpoolError(SyncError):
+    """The spool cannot do what was asked."""
+
+
+class SpoolFullError(SpoolError):
+    """The disk or its quota is full."""
+
+    retry_helps: ClassVar[bool] = True
+
+
+class SpoolCorruptError(SpoolError):
+    """Bytes on the disk do not have the hash they were stored under."""
+
+
+class SpoolLockedError(SpoolError):
+    """Another process holds the spool's lock."""
+
+
+class LocalError(SyncError):
+    """Between the user's process and its sidecar."""
+
+
+class SidecarLostError(LocalError):
+    """The sidecar went away; it is dialled again in the background."""
+
+    retry_helps: ClassVar[bool] = True
+
+
+class LibraryLostError(LocalError):
+    """The user's process went away."""
+
+    retry_helps: ClassVar[bool] = True
+
+
+class LocalProtocolError(LocalError):
+    """The other end speaks another version, or out of turn."""
+
+
+class IllegalEventError(SyncError):
+    """An event that the current state does not list."""
