@@ -1,0 +1,1 @@
+"""Where the sidecar's stages meet: spool, transport, coding, local protocol."""
