@@ -28,7 +28,9 @@ test: setup ## All checks and tests (no GPU needed)
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report=term:skip-covered"
 	@$(MAKE) --no-print-directory test-codec
+	@$(MAKE) --no-print-directory test-runtime
 	@$(MAKE) --no-print-directory test-cluster
+	@$(MAKE) --no-print-directory test-links
 
 ##@ Set-up
 
@@ -74,15 +76,24 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels $(COVERAGE) $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels \
+	  --ignore tests/component $(COVERAGE) $(ARGS)
 
 .PHONY: test-codec
 test-codec: setup ## Damaged bytes by the hundred thousand, and the kernels through Triton's interpreter
 	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels $(ARGS)
 
+.PHONY: test-runtime
+test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" tests/component $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
-	@$(PYTEST) -q -m "cluster or bubble" $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadfile -m "cluster or bubble" --ignore tests/component/linkemu $(ARGS)
+
+.PHONY: test-links
+test-links: setup ## Tests of the link emulator, which measures rates and so runs alone
+	@$(PYTEST) -q -m "cluster or bubble" tests/component/linkemu $(ARGS)
 
 .PHONY: test-gpu
 test-gpu: setup ## The kernels on a real GPU (skips with the reason where there is none)

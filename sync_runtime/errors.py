@@ -28,6 +28,7 @@
     │   ├── SidecarLostError
     │   ├── LibraryLostError
     │   └── LocalProtocolError   no common version, or a message out of place
+    ├── SettingsError            a setting, variable or file of the user's that cannot be used
     └── IllegalEventError        a state machine met an event its state does not know: a bug of ours
 
 A *sequence* fault is mended by another object, an *integrity* fault by the same object from another place. Knows
@@ -167,6 +168,10 @@ class LibraryLostError(LocalError):
 
 class LocalProtocolError(LocalError):
     """The other end speaks another version, or out of turn."""
+
+
+class SettingsError(SyncError):
+    """A setting that cannot be used; the sentence says which and what is allowed."""
 
 
 class IllegalEventError(SyncError):

@@ -1,0 +1,221 @@
+"""`group.toml`: a group without Kubernetes. One file names all members; each sidecar finds itself in it.
+
+The plan that comes out is the contract's `Plan`, the same that an operator would write, so that nothing else in the
+runtime knows which of the two is there. Reads files; decides nothing about weights.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import uuid
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, ValidationError
+
+from sync_runtime.contract import names
+from sync_runtime.contract.base import Model
+from sync_runtime.contract.fields import DnsLabel, Uid
+from sync_runtime.contract.plan import (
+    MAX_PARENTS,
+    BucketPlan,
+    Endpoint,
+    LeasePlan,
+    LinkPlan,
+    MemberPlan,
+    Plan,
+    StreamPlan,
+)
+from sync_runtime.contract.problems import problems_of
+from sync_runtime.contract.rules import Invariant
+from sync_runtime.contract.status import Revision, Term
+from sync_runtime.contract.sync import BucketRange, Retention, StreamRange
+from sync_runtime.errors import SettingsError
+from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, SidecarSettings, parse_address
+
+MAX_FILE_BYTES = 1 << 20
+SEED_STREAMS = 8
+SEED_BUCKET_BYTES = 512 << 10
+_NAMESPACE = uuid.UUID("7f0f3a52-9f0c-4f2e-9a7a-3f1f0d1f6f51")
+"""Group uids of standalone groups are made from their name, so that every file of a group gives the same."""
+
+
+class StandaloneMember(Model):
+    """One member and where its things are; paths are relative to the file."""
+
+    name: DnsLabel
+    role: Literal["Trainer", "Rollout"] = "Rollout"
+    region: DnsLabel
+    listen: Annotated[str, Field(max_length=300)] | None = None
+    """Where others dial it; the trainer and relays need one."""
+    relay: bool = False
+    parents: Annotated[list[DnsLabel], Field(max_length=MAX_PARENTS)] = Field(default_factory=list)
+    control: Annotated[str, Field(max_length=300)] = "127.0.0.1:0"
+    identity: Annotated[str, Field(max_length=4096)] | None = None
+    state: Annotated[str, Field(max_length=4096)] | None = None
+
+    RULES: ClassVar[tuple[Invariant, ...]] = (
+        Invariant(
+            message="the trainer and relays need `listen`, an address that others dial",
+            holds=lambda self: self.listen is not None or (self.role != "Trainer" and not self.relay),
+            field="listen",
+        ),
+        Invariant(
+            message="a rollout needs `parents`, the members it dials in order",
+            holds=lambda self: bool(self.parents) or self.role == "Trainer",
+            field="parents",
+        ),
+    )
+
+
+class StandaloneGroup(Model):
+    """The whole file."""
+
+    group: DnsLabel
+    namespace: DnsLabel = "default"
+    uid: Uid | None = None
+    term: Term = 0
+    """The least term; the trainer's sidecar counts up by itself."""
+    revision: Revision = 1
+    codec: Literal["Fast", "Tight"] = "Fast"
+    max_staleness: Annotated[int, Field(ge=0, le=10_000)] = 1
+    retention: Retention = Field(default_factory=Retention)
+    streams: StreamRange = Field(default_factory=StreamRange)
+    bucket_bytes: BucketRange = Field(default_factory=BucketRange)
+    lease_seconds: Annotated[int, Field(ge=5, le=3600)] = 15
+    ring_bytes: Annotated[int, Field(ge=1 << 20, le=64 << 30)] = DEFAULT_RING_BYTES
+    spool_bytes: Annotated[int, Field(ge=1 << 20, le=2**50)] = DEFAULT_SPOOL_BYTES
+    members: Annotated[list[StandaloneMember], Field(min_length=1, max_length=1024)]
+
+    RULES: ClassVar[tuple[Invariant, ...]] = (
+        Invariant(
+            message="exactly one member is the trainer",
+            holds=lambda self: sum(member.role == "Trainer" for member in self.members) == 1,
+            field="members",
+        ),
+        Invariant(
+            message="two members have one name",
+            holds=lambda self: len({member.name for member in self.members}) == len(self.members),
+            field="members",
+        ),
+        Invariant(
+            message="a member names a parent that does not exist or that nobody can dial (it has no `listen`)",
+            holds=lambda self: (
+                {parent for member in self.members for parent in member.parents}
+                <= {member.name for member in self.members if member.listen}
+            ),
+            field="members",
+        ),
+    )
+
+    @property
+    def group_uid(self) -> str:
+        """The uid given, or one made from namespace and name."""
+        return self.uid or str(uuid.uuid5(_NAMESPACE, f"{self.namespace}/{self.group}"))
+
+    def member(self, name: str) -> StandaloneMember:
+        """A member by name."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        known = ", ".join(member.name for member in self.members)
+        raise SettingsError(f"the file has no member {name!r}; it has {known}")
+
+
+def load_group(path: Path) -> StandaloneGroup:
+    """Reads and checks the file."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    if len(raw) > MAX_FILE_BYTES:
+        raise SettingsError(f"{path} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return StandaloneGroup.parse(tomllib.loads(raw.decode()))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    except ValidationError as error:
+        found = "; ".join(str(problem) for problem in problems_of(error, StandaloneGroup))
+        raise SettingsError(f"{path}: {found}") from error
+
+
+def settings_of(group: StandaloneGroup, name: str, path: Path) -> SidecarSettings:
+    """The settings of one member's sidecar."""
+    member, home = group.member(name), path.parent
+    state = home / (member.state or f"state/{name}")
+    return SidecarSettings(
+        group=group.group,
+        group_namespace=group.namespace,
+        group_uid=group.group_uid,
+        member=name,
+        role=member.role.lower(),
+        cluster=names.LOCAL_CLUSTER,
+        region=member.region,
+        plan_path=path,
+        identity_dir=home / (member.identity or f"certs/{name}"),
+        spool_dir=state / "spool",
+        socket_path=state / "sidecar.sock",
+        listen=parse_address(member.listen or "127.0.0.1:0"),
+        control=parse_address(member.control),
+        lease_dir=home / "state" / "leases",
+        lease_name=name,
+        ring_bytes=group.ring_bytes,
+        spool_bytes=group.spool_bytes,
+    )
+
+
+def plan_of(group: StandaloneGroup, region: str) -> Plan:
+    """The plan that an operator would write for one region."""
+    trainer = next(member for member in group.members if member.role == "Trainer")
+    here = [member for member in group.members if member.region == region]
+    dialled = {parent for member in here for parent in member.parents}
+    others = [group.member(name) for name in sorted(dialled - {trainer.name})]
+    senders = sorted({group.member(name).region for name in dialled})
+    return Plan(
+        format_version=1,
+        group_uid=group.group_uid,
+        group_namespace=group.namespace,
+        group_name=group.group,
+        cluster=names.LOCAL_CLUSTER,
+        region=region,
+        term=group.term,
+        revision=group.revision,
+        trainer=_endpoint(trainer),
+        transport="Streams",
+        max_staleness=group.max_staleness,
+        anchor_every=0,
+        retention=group.retention,
+        members=[
+            MemberPlan(name=member.name, role=member.role, relay=member.relay, parents=member.parents)
+            for member in here
+        ],
+        endpoints=[_endpoint(member) for member in others],
+        links=[_link(group, sender) for sender in senders],
+        lease=LeasePlan(duration_seconds=group.lease_seconds, renew_interval_seconds=max(1, group.lease_seconds // 3)),
+    )
+
+
+def _endpoint(member: StandaloneMember) -> Endpoint:
+    address = parse_address(member.listen or "")
+    return Endpoint(
+        member=member.name,
+        cluster=names.LOCAL_CLUSTER,
+        region=member.region,
+        host=address.host,
+        port=address.port,
+    )
+
+
+def _link(group: StandaloneGroup, sender: str) -> LinkPlan:
+    streams, sizes = group.streams, group.bucket_bytes
+    return LinkPlan(
+        from_cluster=names.LOCAL_CLUSTER,
+        from_region=sender,
+        codec=group.codec,
+        streams=StreamPlan(seed=_within(SEED_STREAMS, streams.min, streams.max), min=streams.min, max=streams.max),
+        bucket_bytes=BucketPlan(seed=_within(SEED_BUCKET_BYTES, sizes.min, sizes.max), min=sizes.min, max=sizes.max),
+    )
+
+
+def _within(value: int, least: int, most: int) -> int:
+    return max(least, min(value, most))
