@@ -1,0 +1,1 @@
+"""The sidecar's HTTP API: probes, figures, drain and reload."""

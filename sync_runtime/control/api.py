@@ -1,0 +1,135 @@
+"""The control API of PROTOCOL.md, section 7. Shows what the sidecar says about itself; knows nothing of how it works.
+
+Bound to loopback or to the pod; it carries no weights and no secrets. Readings are plain JSON documents that a
+`SidecarView` hands out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from sync_runtime.settings import Address
+
+Document = Mapping[str, object]
+METRIC_PREFIX = "syncgroup"
+
+
+class SidecarView(Protocol):
+    """What the API shows and may ask for."""
+
+    def live(self) -> Sequence[str]:
+        """Why it is not alive; empty: it is."""
+
+    def ready(self) -> Sequence[str]:
+        """Why it is not ready; empty: it is."""
+
+    def status(self) -> Document:
+        """The member report and what it is doing."""
+
+    def links(self) -> Document:
+        """Links with samples and decisions."""
+
+    def versions(self) -> Document:
+        """What the spool holds."""
+
+    def refusals(self) -> Mapping[str, int]:
+        """Counts by reason."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Figures by name, without the prefix; `name{label="x"}` is allowed."""
+
+    async def drain(self) -> None:
+        """Finishes what is in flight and takes nothing new."""
+
+    async def reload(self) -> None:
+        """Reads plan and certificates now."""
+
+
+_VIEW: web.AppKey[SidecarView] = web.AppKey("view")
+
+
+class ControlServer:
+    """The HTTP server of one sidecar."""
+
+    def __init__(self, view: SidecarView, address: Address) -> None:
+        self._address = address
+        self._app = web.Application(client_max_size=64 << 10)
+        self._app[_VIEW] = view
+        self._app.add_routes(_ROUTES)
+        self._runner = web.AppRunner(self._app, access_log=None)
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listens; `port` is then the real one."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._address.host, self._address.port)
+        await site.start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._runner.cleanup()
+
+
+async def _livez(request: web.Request) -> web.Response:
+    return _probe(request.app[_VIEW].live())
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    return _probe(request.app[_VIEW].ready())
+
+
+async def _status(request: web.Request) -> web.Response:
+    return _json(request.app[_VIEW].status())
+
+
+async def _links(request: web.Request) -> web.Response:
+    return _json(request.app[_VIEW].links())
+
+
+async def _versions(request: web.Request) -> web.Response:
+    return _json(request.app[_VIEW].versions())
+
+
+async def _refusals(request: web.Request) -> web.Response:
+    return _json(request.app[_VIEW].refusals())
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    lines = [f"{METRIC_PREFIX}_{name} {value:.10g}" for name, value in sorted(request.app[_VIEW].metrics().items())]
+    return web.Response(text="\n".join([*lines, ""]), content_type="text/plain")
+
+
+async def _drain(request: web.Request) -> web.Response:
+    await request.app[_VIEW].drain()
+    return _json({"draining": True})
+
+
+async def _reload(request: web.Request) -> web.Response:
+    await request.app[_VIEW].reload()
+    return _json({"reloaded": True})
+
+
+_ROUTES = [
+    web.get("/livez", _livez),
+    web.get("/readyz", _readyz),
+    web.get("/v1/status", _status),
+    web.get("/v1/links", _links),
+    web.get("/v1/versions", _versions),
+    web.get("/v1/refusals", _refusals),
+    web.get("/metrics", _metrics),
+    web.post("/v1/drain", _drain),
+    web.post("/v1/reload", _reload),
+]
+
+
+def _probe(reasons: Sequence[str]) -> web.Response:
+    return web.json_response({"ok": not reasons, "reasons": list(reasons)}, status=503 if reasons else 200)
+
+
+def _json(document: Mapping[str, object]) -> web.Response:
+    return web.Response(text=json.dumps(document, indent=1, sort_keys=True) + "\n", content_type="application/json")
