@@ -1,0 +1,407 @@
+"""The parent's side of a sidecar: which object goes to which child, and when. Trainer and relay alike.
+
+Lives on the brain's loop: no locks, no waiting. It decides from what children say they hold (FOLLOW) and from what is
+on the shelf: objects being written, arriving or stored. A bucket is passed on as soon as it is there (cut-through);
+nothing is decoded. What is not on the shelf is asked for once, of whoever can make or fetch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef, delta_key, parse_key
+from sync_runtime.bucket.objects import BucketSource
+from sync_runtime.bucket.stored import StoredObject
+from sync_runtime.errors import FormatError
+from sync_runtime.session.versions import Versions
+from sync_runtime.transport.messages import (
+    BaseVersion,
+    Begin,
+    Drop,
+    Follow,
+    Head,
+    Index,
+    LayoutDocument,
+    Message,
+    Place,
+    Signer,
+    Status,
+    Want,
+)
+
+MAX_AHEAD = 2
+"""Transfers under way to one child before it is given a merged object instead of every single one."""
+FRESH, CATCH_UP, ANCHOR = 0, 1, 2
+
+
+class Child(Protocol):
+    """A link to a child, as far as it is used here."""
+
+    def begin(self, message: Begin, source: BucketSource | None) -> int:
+        """Starts a transfer; returns its number."""
+
+    def add_bucket(self, transfer: int, index: int) -> None:
+        """One more bucket can be sent."""
+
+    def complete(self, transfer: int, envelope: bytes) -> None:
+        """All buckets were added; the manifest follows."""
+
+    def abort(self, transfer: int, reason: str) -> None:
+        """What was sent is void."""
+
+    def send(self, message: Message) -> None:
+        """A control message."""
+
+
+@dataclass
+class Shelved:
+    """An object that can be sent, whole or in part."""
+
+    key: ObjectKey
+    begin: Begin
+    source: BucketSource
+    indices: list[int] = field(default_factory=list)
+    """Buckets that are there, in the order they came."""
+    envelope: bytes | None = None
+    """None: not complete yet."""
+
+
+@dataclass
+class ChildView:
+    """What is known of one child."""
+
+    link: Child
+    name: str
+    holds: VersionRef | None = None
+    """What it will hold when all transfers are done."""
+    codecs: tuple[str, ...] = (FAST,)
+    out_of_service: bool = False
+    want_anchor: bool = False
+    following: bool = False
+    transfers: dict[int, ObjectKey] = field(default_factory=dict)
+    layouts: set[str] = field(default_factory=set)
+    status: Status | None = None
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Where objects and documents come from."""
+
+    stored: Callable[[ObjectKey], StoredObject | None]
+    layout: Callable[[str], bytes | None]
+    request: Callable[[ObjectKey, list[list[int]] | None], None]
+    """Makes an object, or asks the own parent; `begun` or `missing` follows, never silence."""
+
+
+class Distributor:
+    """All children of one sidecar."""
+
+    def __init__(self, versions: Versions, supply: Supply) -> None:
+        self._versions, self._supply = versions, supply
+        self._children: dict[int, ChildView] = {}
+        self._shelf: dict[ObjectKey, Shelved] = {}
+        """Objects that are being written or are arriving; stored ones are looked up."""
+        self._asked: dict[ObjectKey, dict[int, Want | None]] = {}
+        """Who waits for an object that nobody here has yet; with a WANT where there was one."""
+        self._promised: set[ObjectKey] = set()
+        self._signers: list[str] = []
+        self._head: Head | None = None
+        self._indices: dict[str, Index] = {}
+
+    @property
+    def children(self) -> tuple[ChildView, ...]:
+        """All that are connected."""
+        return tuple(self._children.values())
+
+    def wants_codec(self, codec: str) -> bool:
+        """Whether a child would rather have this codec."""
+        return any(view.codecs[0] == codec for view in self._children.values())
+
+    def needed(self) -> list[VersionRef]:
+        """The versions that someone below still stands on."""
+        found = []
+        for view in self._children.values():
+            if view.status is not None and view.status.needs is not None:
+                found.append(VersionRef(view.status.needs.lineage, view.status.needs.seq))
+            elif view.holds is not None:
+                found.append(view.holds)
+        return found
+
+    # --- children ----------------------------------------------------------------------------------------------------
+
+    def connected(self, link: Child, name: str) -> None:
+        """A child was admitted: it is told what there is."""
+        self._children[id(link)] = ChildView(link, name)
+        for certificates in self._signers:
+            link.send(Signer(certificates=certificates))
+        for index in self._indices.values():
+            link.send(index)
+        if self._head is not None:
+            link.send(self._head)
+
+    def gone(self, link: Child) -> None:
+        """Its transfers are over; what it has it will say when it is back."""
+        self._children.pop(id(link), None)
+        for waiting in self._asked.values():
+            waiting.pop(id(link), None)
+
+    def arrived(self, link: Child, message: Message) -> None:
+        """A message of a child."""
+        view = self._children.get(id(link))
+        if view is None:
+            return
+        match message:
+            case Follow():
+                self._follow(view, message)
+            case Want():
+                self._want(view, message)
+            case Drop(transfer=transfer):
+                view.transfers.pop(transfer, None)
+                view.following = False  # it says anew what it holds
+                link.abort(transfer, "Dropped")
+            case Status():
+                view.status = message
+            case _:
+                pass
+
+    def finished(self, link: Child, transfer: int) -> None:
+        """Every bucket of a transfer was acknowledged."""
+        view = self._children.get(id(link))
+        if view is not None and view.transfers.pop(transfer, None) is not None:
+            self._pump(view)
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def promise(self, key: ObjectKey) -> None:
+        """This object will begin soon; whoever prefers its codec waits for it."""
+        self._promised.add(key)
+
+    def begun(self, shelved: Shelved) -> None:
+        """An object is being written or is arriving."""
+        self._promised.discard(shelved.key)
+        self._shelf[shelved.key] = shelved
+        self._serve_waiting(shelved)
+        for view in self._children.values():
+            self._pump(view)
+
+    def bucket(self, key: ObjectKey, index: int) -> None:
+        """A bucket of it is there."""
+        shelved = self._shelf.get(key)
+        if shelved is None or index in shelved.indices:
+            return
+        shelved.indices.append(index)
+        for view, transfer in self._transfers_of(key):
+            view.link.add_bucket(transfer, index)
+
+    def completed(self, key: ObjectKey, envelope: bytes) -> None:
+        """It is durable (at the trainer) or has its good manifest (at a relay): the manifest goes on."""
+        shelved = self._shelf.get(key)
+        if shelved is None:
+            return
+        shelved.envelope = envelope
+        for view, transfer in self._transfers_of(key):
+            view.link.complete(transfer, envelope)
+
+    def stored(self, key: ObjectKey) -> None:
+        """It is in the spool now and need not be kept here."""
+        self._shelf.pop(key, None)
+
+    def aborted(self, key: ObjectKey, reason: str) -> None:
+        """It will not become whole: void everywhere."""
+        self._shelf.pop(key, None)
+        self._promised.discard(key)
+        self.missing(key, reason)
+        for view, transfer in self._transfers_of(key):
+            del view.transfers[transfer]
+            view.link.abort(transfer, reason)
+            view.following = False  # wait for its next FOLLOW
+        for view in self._children.values():
+            self._pump(view)
+
+    def missing(self, key: ObjectKey, reason: str) -> None:
+        """Nobody can make it: whoever waits is told."""
+        for number, want in self._asked.pop(key, {}).items():
+            view = self._children.get(number)
+            if view is None:
+                continue
+            if want is not None:
+                transfer = view.link.begin(self._template(key, None), None)
+                view.link.abort(transfer, reason)
+            else:
+                view.following = False
+
+    # --- documents ---------------------------------------------------------------------------------------------------
+
+    def add_signer(self, certificates: str) -> None:
+        """A trainer's certificates, for all children."""
+        if certificates not in self._signers:
+            self._signers = [*self._signers[-3:], certificates]
+            self._tell(Signer(certificates=certificates))
+
+    def set_index(self, index: Index) -> None:
+        """The versions of a lineage, for all children."""
+        self._indices.pop(index.lineage, None)
+        self._indices[index.lineage] = index
+        while len(self._indices) > len(self._versions.lineages):
+            del self._indices[next(iter(self._indices))]
+        self._tell(index)
+
+    def set_head(self, head: Head) -> None:
+        """The newest version, for all children."""
+        self._head = head
+        self._tell(head)
+        for view in self._children.values():
+            self._pump(view)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _follow(self, view: ChildView, message: Follow) -> None:
+        view.codecs = tuple(message.codecs)
+        view.out_of_service, view.want_anchor = message.out_of_service, message.want_anchor
+        view.holds = None
+        if message.lineage is not None and message.seq is not None:
+            view.holds = VersionRef(message.lineage, message.seq)
+        elif message.digest is not None:
+            view.holds = self._versions.find(message.digest)
+        view.following = True
+        self._pump(view)
+
+    def _want(self, view: ChildView, message: Want) -> None:
+        try:
+            key = parse_key(message.key)
+        except FormatError:
+            return  # transport checked the frame; a key without meaning is answered like one that nobody has
+        shelved = self._find(key) if message.blocks is None else None
+        if shelved is not None:
+            self._start(view, shelved, _covered(message.have))
+        else:
+            self._ask(key, view, message)
+
+    def _pump(self, view: ChildView) -> None:
+        """Starts what can be started for a child."""
+        while view.following and len(view.transfers) < MAX_AHEAD:
+            key = self._next_key(view)
+            if key is None or key in view.transfers.values():
+                return
+            shelved = self._find(key)
+            if shelved is None:
+                self._ask(key, view, None)
+                return
+            self._start(view, shelved, frozenset())
+            view.holds = key.target
+
+    def _next_key(self, view: ChildView) -> ObjectKey | None:
+        head = self._versions.head
+        if head is None:
+            return None
+        holds = view.holds
+        if holds is None:
+            wants = view.want_anchor and view.out_of_service
+            return ObjectKey(head.lineage, None, None, head.seq, "anchor") if wants else None
+        if holds == head:
+            return self._preferred(view, head.lineage, head.seq, head.seq + 1, only_shelved=True)
+        if holds.lineage != head.lineage:
+            known = holds.lineage in self._versions.lineages
+            return ObjectKey(head.lineage, holds.lineage, holds.seq, head.seq, FAST) if known else None
+        if holds.seq > head.seq:
+            return None
+        if holds.seq + 1 == head.seq:
+            return self._preferred(view, head.lineage, holds.seq, head.seq, only_shelved=False)
+        return delta_key(head.lineage, holds.seq, head.seq)
+
+    def _preferred(
+        self, view: ChildView, lineage: str, base: int, target: int, *, only_shelved: bool
+    ) -> ObjectKey | None:
+        """The single delta in the codec that the child likes best and that is there, or will soon be."""
+        for codec in view.codecs:
+            if codec not in ("fast", "tight"):
+                continue
+            key = delta_key(lineage, base, target, codec)
+            if key in self._promised:
+                return None
+            if self._find(key) is not None:
+                return key
+        return None if only_shelved else delta_key(lineage, base, target)
+
+    def _start(self, view: ChildView, shelved: Shelved, have: frozenset[int]) -> None:
+        layout = shelved.begin.layout
+        if layout not in view.layouts:
+            document = self._supply.layout(layout)
+            if document is not None:
+                view.link.send(LayoutDocument(document))
+                view.layouts.add(layout)
+        transfer = view.link.begin(shelved.begin, shelved.source)
+        view.transfers[transfer] = shelved.key
+        for index in shelved.indices:
+            if index not in have:
+                view.link.add_bucket(transfer, index)
+        if shelved.envelope is not None:
+            view.link.complete(transfer, shelved.envelope)
+
+    def _ask(self, key: ObjectKey, view: ChildView, want: Want | None) -> None:
+        waiting = self._asked.setdefault(key, {})
+        is_first = not waiting
+        waiting[id(view.link)] = want
+        if is_first:
+            self._supply.request(key, None if want is None else want.blocks)
+
+    def _serve_waiting(self, shelved: Shelved) -> None:
+        for number, want in self._asked.pop(shelved.key, {}).items():
+            view = self._children.get(number)
+            if view is not None and want is not None:
+                self._start(view, shelved, _covered(want.have))
+            # Those without a WANT are pumped: they may hold something else by now.
+
+    def _find(self, key: ObjectKey) -> Shelved | None:
+        shelved = self._shelf.get(key)
+        if shelved is not None:
+            return shelved
+        stored = self._supply.stored(key)
+        if stored is None:
+            return None
+        template = self._template(key, stored)
+        return Shelved(key, template, stored, list(range(stored.num_buckets)), stored.envelope)
+
+    def _template(self, key: ObjectKey, stored: StoredObject | None) -> Begin:
+        fence = self._versions.fence
+        base = None if stored is None else stored.facts.base
+        return Begin(
+            key=key.text,
+            base=None if base is None else BaseVersion(seq=base.seq, digest=str(base.digest)),
+            target_seq=key.target_seq,
+            codec="anchor" if key.is_anchor else "tight" if key.codec == "tight" else "fast",
+            layout="0" * 64 if stored is None else stored.facts.layout_hash,
+            term=fence.term,
+            incarnation=fence.incarnation or "0" * 32,
+            trace=self._head.trace if self._head is not None and key.target == self._versions.head else "",
+            priority=ANCHOR if key.is_anchor else FRESH if key.is_link else CATCH_UP,
+            bytes=None if stored is None else stored.size_bytes,
+            buckets=None if stored is None else stored.num_buckets,
+        )
+
+    def _transfers_of(self, key: ObjectKey) -> list[tuple[ChildView, int]]:
+        return [
+            (view, transfer)
+            for view in self._children.values()
+            for transfer, sent in view.transfers.items()
+            if sent == key
+        ]
+
+    def _tell(self, message: Message) -> None:
+        for view in self._children.values():
+            view.link.send(message)
+
+
+def place(version: VersionRef | None) -> Place | None:
+    """A version as messages carry it."""
+    return None if version is None else Place(lineage=version.lineage, seq=version.seq)
+
+
+def _covered(ranges: Iterable[list[int]]) -> frozenset[int]:
+    """Indices in [from, to) ranges that the other end gave; bounded by what an object may have."""
+    found: set[int] = set()
+    for start, end in ranges:
+        found.update(range(start, min(end, 1 << 20)))
+    return frozenset(found)

@@ -1,0 +1,265 @@
+"""Which object goes to which child: the distributor over recorded links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
+from sync_runtime.bucket.objects import BucketSource
+from sync_runtime.session.relay import Distributor, Shelved, Supply
+from sync_runtime.session.versions import Versions
+from sync_runtime.transport.messages import (
+    Begin,
+    Drop,
+    Follow,
+    Head,
+    Index,
+    LayoutDocument,
+    Message,
+    Place,
+    Signer,
+    Status,
+    Want,
+)
+
+A, B, LAYOUT, ME = "a" * 32, "b" * 32, "c" * 64, "d" * 32
+
+
+@dataclass
+class Link:
+    """A link that writes down what it is told."""
+
+    said: list[object] = field(default_factory=list)
+    count: int = 0
+
+    def begin(self, message: Begin, source: BucketSource | None) -> int:
+        self.count += 1
+        self.said.append(("begin", self.count, message.key))
+        return self.count
+
+    def add_bucket(self, transfer: int, index: int) -> None:
+        self.said.append(("bucket", transfer, index))
+
+    def complete(self, transfer: int, envelope: bytes) -> None:
+        self.said.append(("complete", transfer))
+
+    def abort(self, transfer: int, reason: str) -> None:
+        self.said.append(("abort", transfer, reason))
+
+    def send(self, message: Message) -> None:
+        self.said.append(message)
+
+    def heard(self, kind: str) -> list[tuple[object, ...]]:
+        return [item for item in self.said if isinstance(item, tuple) and item[0] == kind]
+
+
+class Source:
+    """A source of nothing."""
+
+    def read(self, index: int) -> tuple[int, memoryview, bytes]:
+        raise AssertionError("the distributor reads no bucket")
+
+
+class House:
+    """A distributor with five versions of one lineage, and what it asked others for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, object]] = []
+        self.versions = Versions()
+        self.versions.fence.admit(1, ME)
+        self.versions.learn_lineage(A, [(seq, f"{seq:032x}") for seq in range(5)], start=None)
+        supply = Supply(
+            stored=lambda _: None,
+            layout=lambda name: b"{}" if name == LAYOUT else None,
+            request=lambda key, blocks: self.asked.append((key.text, blocks)),
+        )
+        self.distributor = Distributor(self.versions, supply)
+
+    def child(self, seq: int | None, *, lineage: str = A, codecs: tuple[str, ...] = ("fast",)) -> Link:
+        link = Link()
+        self.distributor.connected(link, "eu-0")
+        self.follow(link, seq, lineage=lineage, codecs=codecs)
+        return link
+
+    def follow(self, link: Link, seq: int | None, *, lineage: str = A, codecs: tuple[str, ...] = ("fast",)) -> None:
+        message = Follow(
+            lineage=None if seq is None else lineage,
+            seq=seq,
+            digest=None,
+            codecs=list(codecs),  # type: ignore[arg-type]
+            out_of_service=seq is None,
+            want_anchor=seq is None,
+        )
+        self.distributor.arrived(link, message)
+
+    def shelve(self, key: ObjectKey, *, buckets: int = 0, done: bool = False) -> None:
+        begin = Begin(
+            key=key.text, base=None, target_seq=key.target_seq, codec="fast", layout=LAYOUT, term=1, incarnation=ME,
+            priority=0,
+        )  # fmt: skip
+        self.distributor.begun(Shelved(key, begin, Source(), list(range(buckets)), b"m" if done else None))
+
+    def publish(self, seq: int) -> None:
+        self.versions.learn_head(VersionRef(A, seq), f"{seq:032x}")
+        self.distributor.set_head(
+            Head(
+                lineage=A,
+                seq=seq,
+                digest=f"{seq:032x}",
+                step=None,
+                term=1,
+                incarnation=ME,
+                published_unix_ns=0,
+                trace="",
+            )
+        )
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def test_a_child_that_is_level_gets_the_next_version_while_it_is_written(house: House) -> None:
+    link = house.child(4)
+    key = delta_key(A, 4, 5)
+    house.shelve(key)
+    house.distributor.bucket(key, 0)
+    house.distributor.bucket(key, 1)
+    house.distributor.completed(key, b"m")
+    assert [item for item in link.said if isinstance(item, tuple)] == [
+        ("begin", 1, key.text), ("bucket", 1, 0), ("bucket", 1, 1), ("complete", 1),
+    ]  # fmt: skip
+
+
+def test_the_layout_goes_once_and_before_the_first_object(house: House) -> None:
+    link = house.child(4)
+    house.shelve(delta_key(A, 4, 5), buckets=1, done=True)
+    house.publish(5)
+    house.shelve(delta_key(A, 5, 6), buckets=1, done=True)
+    layouts = [at for at, item in enumerate(link.said) if isinstance(item, LayoutDocument)]
+    assert len(layouts) == 1
+    assert layouts[0] < link.said.index(("begin", 1, delta_key(A, 4, 5).text))
+
+
+def test_a_child_that_is_behind_gets_one_merged_object_and_asks_for_it_once(house: House) -> None:
+    first, second = house.child(1), house.child(1)
+    span = delta_key(A, 1, 4)
+    assert house.asked == [(span.text, None)]
+    house.shelve(span, buckets=2, done=True)
+    for link in (first, second):
+        assert link.heard("begin") == [("begin", 1, span.text)]
+        assert link.heard("complete") == [("complete", 1)]
+
+
+def test_a_child_far_behind_its_link_is_not_sent_every_version(house: House) -> None:
+    link = house.child(4)
+    for seq in range(5, 9):
+        house.shelve(delta_key(A, seq - 1, seq), buckets=1, done=True)
+        house.publish(seq)
+    assert [item[2] for item in link.heard("begin")] == [delta_key(A, 4, 5).text, delta_key(A, 5, 6).text]
+    house.distributor.finished(link, 1)
+    assert house.asked[-1] == (delta_key(A, 6, 8).text, None)
+
+
+def test_a_member_of_an_older_lineage_gets_a_way_into_the_new_one(house: House) -> None:
+    link = house.child(4)
+    house.versions.learn_lineage(B, [(2, f"{2:032x}")], start=VersionRef(A, 2))
+    house.distributor.set_index(
+        Index(lineage=B, term=1, incarnation=ME, start=Place(lineage=A, seq=2), versions=[(2, f"{2:032x}")])
+    )
+    house.follow(link, 4)
+    assert house.asked == [(ObjectKey(B, A, 4, 2, "fast").text, None)]
+
+
+def test_an_unknown_state_gets_an_anchor_only_out_of_service(house: House) -> None:
+    house.child(None)
+    assert house.asked == [(f"{A}/anchor-4", None)]
+    house.asked.clear()
+    link = Link()
+    house.distributor.connected(link, "eu-1")
+    house.distributor.arrived(
+        link,
+        Follow(lineage=None, seq=None, digest="e" * 32, codecs=["fast"], out_of_service=False, want_anchor=False),
+    )
+    assert house.asked == []
+
+
+def test_a_digest_alone_is_enough_to_be_known(house: House) -> None:
+    link = Link()
+    house.distributor.connected(link, "eu-1")
+    house.distributor.arrived(
+        link,
+        Follow(lineage=None, seq=None, digest=f"{3:032x}", codecs=["fast"], out_of_service=True, want_anchor=True),
+    )
+    assert house.asked == [(delta_key(A, 3, 4).text, None)]
+
+
+def test_a_resumed_transfer_brings_only_what_is_missing(house: House) -> None:
+    link = Link()
+    house.distributor.connected(link, "eu-0")
+    key = delta_key(A, 3, 4)
+    house.shelve(key, buckets=6, done=True)
+    house.distributor.arrived(link, Want(key=key.text, have=[[0, 2], [4, 5]]))
+    assert [item[2] for item in link.heard("bucket")] == [2, 3, 5]
+
+
+def test_what_nobody_has_is_answered_and_not_left_open(house: House) -> None:
+    link = Link()
+    house.distributor.connected(link, "eu-0")
+    key = delta_key(A, 0, 1)
+    house.distributor.arrived(link, Want(key=key.text))
+    assert house.asked == [(key.text, None)]
+    house.distributor.missing(key, "NotFound")
+    assert link.heard("abort") == [("abort", 1, "NotFound")]
+
+
+def test_an_aborted_object_is_void_and_the_child_says_anew_what_it_holds(house: House) -> None:
+    link = house.child(4)
+    key = delta_key(A, 4, 5)
+    house.shelve(key, buckets=1)
+    house.distributor.aborted(key, "Failed")
+    assert link.heard("abort") == [("abort", 1, "Failed")]
+    house.shelve(key, buckets=1)
+    assert len(link.heard("begin")) == 1
+    house.follow(link, 4)
+    assert len(link.heard("begin")) == 2
+
+
+def test_a_child_that_prefers_tight_waits_for_it_while_others_get_fast(house: House) -> None:
+    tight, fast = house.child(4, codecs=("tight", "fast")), house.child(4)
+    assert house.distributor.wants_codec("tight")
+    house.distributor.promise(delta_key(A, 4, 5, "tight"))
+    house.shelve(delta_key(A, 4, 5), buckets=1)
+    assert tight.heard("begin") == []
+    assert fast.heard("begin") == [("begin", 1, delta_key(A, 4, 5).text)]
+    house.shelve(delta_key(A, 4, 5, "tight"), buckets=1)
+    assert tight.heard("begin") == [("begin", 1, delta_key(A, 4, 5, "tight").text)]
+
+
+def test_a_child_that_drops_a_transfer_is_left_alone_until_it_follows_again(house: House) -> None:
+    link = house.child(4)
+    house.shelve(delta_key(A, 4, 5), buckets=1)
+    house.distributor.arrived(link, Drop(transfer=1, reason="Full"))
+    house.shelve(delta_key(A, 4, 5, "tight"), buckets=1)
+    assert len(link.heard("begin")) == 1
+
+
+def test_a_newcomer_is_told_signers_lineages_and_the_head_in_this_order(house: House) -> None:
+    house.distributor.add_signer("PEM")
+    house.distributor.set_index(Index(lineage=A, term=1, incarnation=ME, start=None, versions=[]))
+    house.publish(5)
+    link = Link()
+    house.distributor.connected(link, "eu-0")
+    assert [type(item) for item in link.said] == [Signer, Index, Head]
+
+
+def test_retention_hears_of_the_oldest_version_below(house: House) -> None:
+    link = house.child(4)
+    assert house.distributor.needed() == [VersionRef(A, 4)]
+    house.distributor.arrived(link, Status(serving=None, needs=Place(lineage=A, seq=1), members=3))
+    assert house.distributor.needed() == [VersionRef(A, 1)]
+    house.distributor.gone(link)
+    assert house.distributor.needed() == []
