@@ -42,14 +42,16 @@ print(json.dumps({"outside": os.getuid(), "inside": inside, "left": left}))
 @pytest.mark.skipif(os.geteuid() != 0, reason="run as an ordinary user, every other test here shows the same")
 def test_real_nodes_without_root(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    home.mkdir()
-    for path in (tmp_path, home):
+    cache = home / ".cache" / "syncgroup"
+    cache.mkdir(parents=True)
+    (cache / "tools").symlink_to(cache_root() / "tools")  # the programs are root's, all else is the user's own
+    for path in (tmp_path, home, cache.parent, cache):
         path.chmod(0o777)
     keep = [Path(sys.prefix), Path(sys.base_prefix), cache_root(), REPOSITORY, tmp_path]
     line = ordinary_user.command([sys.executable, "-c", SCRIPT, str(home / "cluster")], keep)
     environment = os.environ | {
         "HOME": str(home),
-        "XDG_CACHE_HOME": str(cache_root().parent),
+        "XDG_CACHE_HOME": str(cache.parent),
         "PYTHONPATH": str(REPOSITORY),
     }
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
