@@ -7,7 +7,6 @@ runtime knows which of the two is there. Reads files; decides nothing about weig
 from __future__ import annotations
 
 import tomllib
-import uuid
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -31,13 +30,12 @@ from sync_runtime.contract.rules import Invariant
 from sync_runtime.contract.status import Revision, Term
 from sync_runtime.contract.sync import BucketRange, Retention, StreamRange
 from sync_runtime.errors import SettingsError
+from sync_runtime.identity.names import standalone_group_uid
 from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, SidecarSettings, parse_address
 
 MAX_FILE_BYTES = 1 << 20
 SEED_STREAMS = 8
 SEED_BUCKET_BYTES = 512 << 10
-_NAMESPACE = uuid.UUID("7f0f3a52-9f0c-4f2e-9a7a-3f1f0d1f6f51")
-"""Group uids of standalone groups are made from their name, so that every file of a group gives the same."""
 
 
 class StandaloneMember(Model):
@@ -111,7 +109,7 @@ class StandaloneGroup(Model):
     @property
     def group_uid(self) -> str:
         """The uid given, or one made from namespace and name."""
-        return self.uid or str(uuid.uuid5(_NAMESPACE, f"{self.namespace}/{self.group}"))
+        return self.uid or standalone_group_uid(self.namespace, self.group)
 
     def member(self, name: str) -> StandaloneMember:
         """A member by name."""

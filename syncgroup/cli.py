@@ -44,6 +44,8 @@ SUBCOMMANDS = {
     "version": Subcommand("print the version", "syncgroup.commands.version", ""),
     "validate": Subcommand("check SyncGroup and SyncCluster files offline", "syncgroup.commands.validate", "operator"),
     "delta": Subcommand("lossless deltas between checkpoints", "syncgroup.commands.delta", "sidecar"),
+    "certs": Subcommand("keys and certificates for members without Kubernetes", "syncgroup.commands.certs", "sidecar"),
+    "sidecar": Subcommand("run the sync runtime of one member", "syncgroup.commands.sidecar", "sidecar"),
     "crds": Subcommand("print or write the CustomResourceDefinitions", "syncgroup.commands.crds", "operator"),
 }
 

@@ -1,1 +1,1 @@
-"""Objects on their way: manifests now, packing and spooling later. Moves bytes, never looks into blocks."""
+"""Objects on their way: manifests, cutting into buckets, the spool. Moves bytes, never looks into blocks."""

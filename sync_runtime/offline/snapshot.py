@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.offline.staging import state_digests
 from sync_runtime.offline.surface import apply, diff, layout_of
@@ -20,7 +22,8 @@ class Snapshot:
         self._state: dict[str, BitTensor] = {}
         for at, bits in bind(self.layout, state).items():
             name = self.layout.tensors[at].name
-            self._state[name] = BitTensor(bits.dtype, bits.shape, bits.matrix.copy())
+            held = np.array(bits.tile(slice(None), slice(None)))  # a copy; of what travels, where that is a cast
+            self._state[name] = BitTensor(bits.dtype, bits.shape, held)
         self._digest = total(state_digests(BlockMap(self.layout), bind(self.layout, self._state), threads))
 
     @property

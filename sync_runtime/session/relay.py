@@ -208,6 +208,13 @@ class Distributor:
         """It is in the spool now and need not be kept here."""
         self._shelf.pop(key, None)
 
+    def made(self, key: ObjectKey) -> None:
+        """An object that was asked for is in the spool now."""
+        shelved = self._find(key)
+        if shelved is not None:
+            self.begun(shelved)
+            self.stored(key)
+
     def aborted(self, key: ObjectKey, reason: str) -> None:
         """It will not become whole: void everywhere."""
         self._shelf.pop(key, None)

@@ -35,6 +35,32 @@ class BitTensor:
     shape: tuple[int, ...]
     matrix: Bits
 
+    def tile(self, rows: slice, cols: slice) -> Bits:
+        """A part of the matrix: a view through strides."""
+        return self.matrix[rows, cols]
+
+
+@dataclass(frozen=True)
+class CastTensor(BitTensor):
+    """An fp32 tensor seen in the dtype it travels under: cast where it is looked at, never as a whole.
+
+    `matrix` holds the fp32 bits. Rounds to the nearest, ties to even. Every NaN becomes one, quiet and positive: what a
+    cast makes of NaNs differs from one processor to the next, and a delta must not.
+    """
+
+    def tile(self, rows: slice, cols: slice) -> Bits:
+        """A part of the matrix, cast: memory of its own."""
+        wide = self.matrix[rows, cols]
+        is_nan = (wide & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        if self.dtype.name == "F16":
+            with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinity, as it should
+                halves = wide.view(np.float32).astype(np.float16).view(np.uint16)
+            return np.where(is_nan, np.uint16(0x7E00), halves)
+        rounded = (wide + np.uint32(0x7FFF) + ((wide >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        return np.where(is_nan, np.uint16(0x7FC0), rounded.astype(np.uint16))
+
+
+_CASTS = {("F32", "BF16"), ("F32", "F16")}
 
 State = Mapping[str, Any]
 """Name -> torch tensor on the CPU, numpy array, or BitTensor."""
@@ -66,9 +92,9 @@ def gather(block: Block, state: Mapping[int, BitTensor]) -> Bits:
 
 
 def rectangle(piece: Piece, tensor: BitTensor) -> Bits:
-    """A piece of a tensor, as a view through strides."""
+    """A piece of a tensor; a view through strides unless it is cast."""
     rows = slice(piece.row_start, piece.row_start + piece.num_rows)
-    return tensor.matrix[rows, piece.col_start : piece.col_start + piece.num_cols]
+    return tensor.tile(rows, slice(piece.col_start, piece.col_start + piece.num_cols))
 
 
 def scatter(block: Block, state: Mapping[int, BitTensor], positions: Any, bits: Bits) -> None:
@@ -85,7 +111,8 @@ def scatter(block: Block, state: Mapping[int, BitTensor], positions: Any, bits: 
 def bind(layout: Layout, state: State, *, writable: bool = False) -> dict[int, BitTensor]:
     """The state's bits by the layout's numbers; raises LayoutError where the two do not fit.
 
-    `writable`: the bits will be written, so they must be the tensor's own memory, not a copy of it.
+    An fp32 tensor may stand for one that travels as bf16 or fp16: it is cast as it is read. `writable`: the bits will
+    be written, so they must be the tensor's own memory, neither a copy nor a cast of it.
     """
     unknown = sorted(set(state) - set(layout.index_of))
     if unknown:
@@ -95,6 +122,8 @@ def bind(layout: Layout, state: State, *, writable: bool = False) -> dict[int, B
         if spec.name not in state:
             raise LayoutError(f"the state has no tensor {spec.name!r}")
         found = bit_tensor(state[spec.name], spec.name)
+        if not writable and (found.dtype.name, spec.dtype.name) in _CASTS:
+            found = CastTensor(spec.dtype, found.shape, found.matrix)
         if found.dtype != spec.dtype or found.shape != spec.shape:
             have, want = f"{found.dtype.name}{list(found.shape)}", f"{spec.dtype.name}{list(spec.shape)}"
             raise LayoutError(f"{spec.name!r} is {have}, the layout says {want}")

@@ -23,6 +23,7 @@ from sync_runtime.offline.staging import Comparison, check_base, stage
 from sync_runtime.offline.streams import state_digest, write_diff, write_inverse, write_merge
 from sync_runtime.tensors.bits import gather, scatter
 from sync_runtime.tensors.blocks import BlockMap
+from syncgroup.commands.delta_device import write_on_device
 from syncgroup.commands.delta_progress import Progress
 from syncgroup.errors import CommandError
 from syncgroup.output import say
@@ -30,14 +31,14 @@ from syncgroup.output import say
 
 def encode(options: argparse.Namespace) -> int:
     """BASE and NEW to a delta."""
-    if options.device != "cpu":
-        raise CommandError("this build codes on the CPU only: use --device cpu, the bytes are the same")
     base, new = open_checkpoint(options.base), open_checkpoint(options.new)
     layout = base.layout()
-    pair = Comparison(BlockMap(layout), MappedState(base, layout), MappedState(new, layout))
+    blocks, states = BlockMap(layout), (MappedState(base, layout), MappedState(new, layout))
 
     def write(file: BinaryIO) -> Manifest:
-        watch = Progress("comparing").over
+        if options.device == "cuda":
+            return write_on_device(file, blocks, states, options)
+        watch, pair = Progress("comparing").over, Comparison(blocks, *states)
         return write_diff(file, pair, codec=options.codec, label=options.label, watch=watch, threads=options.threads)
 
     _check_output(options.output)

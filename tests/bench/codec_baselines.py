@@ -1,5 +1,7 @@
 """What others ship, in plain numpy: sizes of published formats for the same update. Sizes only; nobody's code.
 
+Each is given the changed elements: old and new bits, flat positions, and the columns of the matrices.
+
 int32 + bf16: a position and the new value. LEB128: gaps in seven-bit groups and the new value. u16 gaps with an escape
 and the XOR of the value, two arrays in one zstd-1 frame. Row and column gaps with the new value in one zstd-1 frame.
 """
@@ -18,14 +20,14 @@ Positions = NDArray[np.int64]
 
 def int32_and_bf16(old: U16, new: U16, at: Positions, cols: int) -> int:
     """Four bytes of position, two of value."""
-    return at.astype(np.int32).nbytes + new[at].nbytes
+    return at.astype(np.int32).nbytes + new.nbytes
 
 
 def leb128_gaps_and_bf16(old: U16, new: U16, at: Positions, cols: int) -> int:
     """Seven bits of gap to the byte."""
     gaps = np.diff(at, prepend=-1)
     groups = at.size + sum(int((gaps >= 1 << 7 * count).sum()) for count in range(1, 5))
-    return groups + new[at].nbytes
+    return groups + new.nbytes
 
 
 def u16_gaps_and_xor_zstd(old: U16, new: U16, at: Positions, cols: int) -> int:
@@ -34,7 +36,7 @@ def u16_gaps_and_xor_zstd(old: U16, new: U16, at: Positions, cols: int) -> int:
     passes = gaps // 0xFFFF
     stream = np.full(int(passes.sum()) + at.size, 0xFFFF, np.uint16)
     stream[np.cumsum(passes + 1) - 1] = gaps % 0xFFFF
-    return _zstd(stream.tobytes() + (old[at] ^ new[at]).tobytes())
+    return _zstd(stream.tobytes() + (old ^ new).tobytes())
 
 
 def row_and_column_gaps_zstd(old: U16, new: U16, at: Positions, cols: int) -> int:
@@ -43,7 +45,7 @@ def row_and_column_gaps_zstd(old: U16, new: U16, at: Positions, cols: int) -> in
     row_gaps = np.diff(row, prepend=0)
     col_gaps = np.where(row_gaps > 0, col, np.diff(col, prepend=0))
     width = np.uint8 if row_gaps.max(initial=0) < 256 else np.uint16
-    return _zstd(row_gaps.astype(width).tobytes() + col_gaps.astype(np.uint16).tobytes() + new[at].tobytes())
+    return _zstd(row_gaps.astype(width).tobytes() + col_gaps.astype(np.uint16).tobytes() + new.tobytes())
 
 
 BASELINES: dict[str, Callable[[U16, U16, Positions, int], int]] = {

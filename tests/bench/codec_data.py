@@ -8,18 +8,25 @@ drift of a tenth of the noise). No spatial structure: positions cost what the ex
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sync_runtime.tensors.blocks import Block
+from sync_runtime.offline.pool import ordered_map
+from sync_runtime.tensors.bits import BitTensor, gather
+from sync_runtime.tensors.blocks import Block, BlockMap
+from sync_runtime.tensors.dtypes import wire_dtype
 from sync_runtime.tensors.jit import compiled
+from sync_runtime.tensors.layout import Layout, make_layout
 
 WEIGHT_SIGMA = 0.02
 STEP_SIGMA = (0.1**2 + 0.1 / 1.9) ** 0.5
 """Spread of m/√v: drift and filtered noise."""
+COLS = 4096
+LAYER_ROWS = 16_384
 _TABLE_BITS = 16
 
 U16 = NDArray[np.uint16]
@@ -47,11 +54,57 @@ class AdamBlocks:
     def pair(self, block: Block, step: int = 0) -> tuple[U16, U16]:
         """A block before and after one of several consecutive steps."""
         old, new = np.empty(block.num_elements, np.uint16), np.empty(block.num_elements, np.uint16)
-        seed = self._seed + 1000 * block.number
-        _fill(seed, step, np.float32(WEIGHT_SIGMA), self._step, _QUANTILES, old, new)
+        self.fill(block, old, new, step)
         return old, new
 
+    def fill(self, block: Block, old: U16, new: U16, step: int = 0) -> None:
+        """The same, into memory at hand."""
+        seed = self._seed + 1000 * block.number
+        _fill(seed, step, np.float32(WEIGHT_SIGMA), self._step, _QUANTILES, old, new)
 
+
+class HeldPair(NamedTuple):
+    """Two states in memory, one step apart."""
+
+    layout: Layout
+    before: dict[str, BitTensor]
+    after: dict[str, BitTensor]
+
+    @property
+    def num_elements(self) -> int:
+        """Elements of one state."""
+        return sum(spec.numel for spec in self.layout.tensors)
+
+
+def layout_for(num_elements: int) -> Layout:
+    """Layers of one kind, 64 Mi elements each at most."""
+    rows = -(-num_elements // COLS)
+    heights = [min(LAYER_ROWS, rows - first) for first in range(0, rows, LAYER_ROWS)]
+    return make_layout([(f"layers.{at}.weight", "BF16", (height, COLS)) for at, height in enumerate(heights)])
+
+
+def held_pair(density: float, num_elements: int) -> HeldPair:
+    """States of so many elements, of which a share differs."""
+    layout = layout_for(num_elements)
+    blocks, data = BlockMap(layout), AdamBlocks(learning_rate_for(density))
+    states = [[bf16(spec.shape, np.empty(spec.numel, np.uint16)) for spec in layout.tensors] for _ in range(2)]
+    before, after = (dict(enumerate(tensors)) for tensors in states)
+
+    def fill(block: Block) -> None:
+        data.fill(block, gather(block, before), gather(block, after))  # whole rows: views, not copies
+
+    for _ in ordered_map(fill, blocks, None):
+        pass
+    names = [spec.name for spec in layout.tensors]
+    return HeldPair(layout, *(dict(zip(names, tensors, strict=True)) for tensors in states))
+
+
+def bf16(shape: tuple[int, ...], bits: U16) -> BitTensor:
+    """A tensor over bits at hand."""
+    return BitTensor(wire_dtype("BF16"), shape, bits.reshape(-1, shape[-1]))
+
+
+@cache
 def learning_rate_for(density: float) -> float:
     """The rate at which a share of the elements changes, by bisection on a sample."""
     old, new = np.empty(1 << 20, np.uint16), np.empty(1 << 20, np.uint16)

@@ -1,10 +1,20 @@
-"""A synthetic 7.6e9-element policy and an Adam-like update of it, made on the GPU."""
+"""A synthetic 7.6e9-element policy and an Adam-like update of it, made on the GPU; and how long work takes there."""
+
+# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 
+from sync_runtime.tensors.blocks import BlockMap
+from sync_runtime.tensors.device.sections import Section, sections_of
 from sync_runtime.tensors.layout import Layout, make_layout
+
+FULL_ELEMENTS = 7.6e9
 
 _CHUNK = 1 << 26
 SIGMA = 0.02
@@ -62,3 +72,47 @@ def adam_step(
             flat_after[start : start + size] = (weight - rate * step).to(after.dtype)
         old[spec.name], new[spec.name] = before, after
     return old, new
+
+
+@dataclass
+class Model:
+    """Two states of one section on the device."""
+
+    layout: Layout
+    blocks: BlockMap
+    section: Section
+    old: dict[str, torch.Tensor]
+    new: dict[str, torch.Tensor]
+
+    @property
+    def size_bytes(self) -> int:
+        """The weights as they travel."""
+        return self.section.num_elements * self.section.dtype.width_bytes
+
+    @property
+    def scale(self) -> float:
+        """From this model to 7.6e9 elements."""
+        return FULL_ELEMENTS / self.section.num_elements
+
+
+def make_model(layers: int, rate: float, *, masters: bool = False) -> Model:
+    """The synthetic policy before and after a step."""
+    layout = policy_layout(layers)
+    blocks = BlockMap(layout)
+    old, new = adam_step(layout, rate, masters=masters)
+    return Model(layout, blocks, sections_of(blocks, "cuda")[0], old, new)
+
+
+def median_ms(work: Callable[[], object], repeat: int) -> float:
+    """Median device time of a piece of work, host gaps included."""
+    work()
+    times = []
+    for _ in range(repeat):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return float(statistics.median(times))

@@ -7,14 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from sync_runtime.codec.cpu.blocks import decode_block
-from sync_runtime.codec.frame import parse_object
 from sync_runtime.codec.gpu.decode import DeltaDecoder
-from sync_runtime.codec.tables import parse_tables
 from sync_runtime.delta import naive
 from sync_runtime.delta.kernels import scrub as digests
 from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.errors import FormatError
+from sync_runtime.offline.objects import ObjectReader
 from sync_runtime.tensors.bits import bind as bind_cpu
 from sync_runtime.tensors.bits import gather
 from sync_runtime.tensors.device.bind import Bound, bind
@@ -94,13 +92,11 @@ def cpu_lists(case: Case, data: bytes) -> dict[int, tuple[list[int], list[int]]]
     """What the CPU decoder makes of bytes: positions and new bits by block, or None where it refuses them."""
     blocks, old = case.blocks, bind_cpu(case.layout, case.old)
     try:
-        _, section, records = parse_object(memoryview(data))
-        tables = parse_tables(section, blocks.groups)
+        reader = ObjectReader(memoryview(data), blocks)
         found = {}
-        for record in records:
-            block = blocks.block(record.block)
+        for block, record in reader.records():
             bits = gather(block, old)
-            delta = decode_block(record, block, old=bits, tables=tables)
+            delta = reader.decode(block, record, bits)
             new = bits[delta.positions] + delta.differences.astype(bits.dtype)
             found[record.block] = (delta.positions.tolist(), new.tolist())
     except FormatError:

@@ -127,5 +127,5 @@ def extractors(case: Case, device: str) -> list[Extractor]:
 
 def gpu_object(case: Case, codec: int, device: str) -> bytes:
     """The object as the kernels write it."""
-    parts = [Part(one.snapshot, one.live, one.changes) for one in extractors(case, device)]
+    parts = [Part(one.snapshot, one.live, one.changes, one.scratch) for one in extractors(case, device)]
     return DeltaEncoder(case.blocks, parts, codec).encode().to_bytes(case.layout.hash)

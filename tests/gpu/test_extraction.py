@@ -12,35 +12,58 @@ from sync_runtime.tensors.device.bind import bind
 from sync_runtime.tensors.device.sections import sections_of
 from sync_runtime.tensors.layout import make_layout
 from tests.gpu.checks import check_extraction
-from tests.gpu.support import Case, bound_pair, cpu_object, make_case, on
+from tests.gpu.more_checks import check_masters, check_ranks, check_snapshot
+from tests.gpu.staging_checks import chain_of
+from tests.gpu.support import bound_pair, cpu_object, make_case, on
 
 pytestmark = pytest.mark.timeout(300)
 POISON = 0xA5A5A5A5 - (1 << 32)
 
 
-def masters_case(device: str) -> tuple[Case, dict[str, torch.Tensor]]:
-    """fp32 masters with every awkward value, and what the device's own cast makes of them."""
-    case = make_case([("a", "BF16", (70, 1024)), ("n", "BF16", (300,))], 0.0)
-    bits = torch.randint(-(1 << 31), (1 << 31) - 1, (300,), dtype=torch.int64).to(torch.int32)
-    awkward = torch.tensor(
-        [0x7F800001, 0x7FFFFFFF, 0x7FC00000, 0x7F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0x00000001,
-         0x00007FFF, 0x00008000, 0x00018000, 0x007FFFFF],
-        dtype=torch.int64,
-    )  # fmt: skip
-    both = torch.cat([awkward, awkward - (1 << 31)]).to(torch.int32)
-    bits[: both.numel()] = both
-    masters = on(device, {"a": case.old["a"].float() * 1.001, "n": bits.view(torch.float32)})
-    case.new = {name: tensor.to(torch.bfloat16).cpu() for name, tensor in masters.items()}
-    return case, masters
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_masters_are_compared_as_the_devices_cast_rounds_them(dtype: str) -> None:
+    check_masters("cuda", dtype, {"a": (70, 1024), "n": (300,)})
 
 
-def test_masters_are_compared_as_the_devices_cast_rounds_them() -> None:
-    case, masters = masters_case("cuda")
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_every_fp32_pattern_rounds_as_the_devices_cast_does(dtype: str) -> None:
+    layout = make_layout([("w", dtype, (1 << 14, 1 << 14))])
+    section = sections_of(BlockMap(layout), "cuda")[0]
+    masters = torch.arange(1 << 28, dtype=torch.int32, device="cuda").view(1 << 14, 1 << 14)
+    wire = torch.empty_like(masters, dtype=torch.bfloat16 if dtype == "BF16" else torch.float16)
+    live = bind(layout, section, {"w": masters.view(torch.float32)}, masters=True)
+    extractor = Extractor(live, bind(layout, section, {"w": wire}), density=1e-6)
+    for _ in range(16):
+        wire.copy_(masters.view(torch.float32))
+        assert extractor.run() == 0
+        masters += 1 << 28
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_snapshot_advances_by_what_was_extracted(pinned: bool) -> None:
+    case = make_case(
+        [("a", "BF16", (300, 1024)), ("n", "BF16", (300,)), ("f", "F32", (30, 77)), ("t", "BF16", (77, 999))], 0.02
+    )
+    check_snapshot(case, "cuda", chain_of(case, 3, 0.02, seed=1), pinned=pinned)
+
+
+@pytest.mark.parametrize("codec", [1, 2])
+def test_more_changes_than_there_is_room_for_still_give_the_cpus_bytes(codec: int) -> None:
+    case = make_case([("a", "BF16", (700, 1024)), ("n", "BF16", (300,))], 0.05)
     section = sections_of(case.blocks, "cuda")[0]
-    old = bind(case.layout, section, on("cuda", case.old))
-    extractor = Extractor(bind(case.layout, section, masters, masters=True), old)
-    extractor.run()
-    check_extraction(case, "cuda", [extractor])
+    old, new = bound_pair(case, section, "cuda")
+    extractor = Extractor(new, old, density=0.001)
+    assert extractor.run() > 30_000
+    encoder = DeltaEncoder(case.blocks, [Part(old, new, extractor.changes, extractor.scratch)], codec)
+    assert encoder.encode().to_bytes(case.layout.hash) == cpu_object(case, codec)
+
+
+def test_two_ranks_write_the_records_of_one_under_summed_histograms() -> None:
+    tensors = [("a.0", "BF16", (700, 1024)), ("a.1", "BF16", (700, 1024)), ("n", "BF16", (300,)), ("f", "F32", (400,))]
+    case = make_case(tensors, 0.01)
+    numbers = range(case.blocks.num_blocks)
+    check_ranks(case, "cuda", [numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]])
+    check_ranks(case, "cuda", [numbers[::3], numbers[1::3], numbers[2::3]])
 
 
 def test_a_list_that_is_too_short_grows_and_stays_exact() -> None:
@@ -57,10 +80,12 @@ def test_nothing_of_poisoned_buffers_reaches_the_output() -> None:
     section = sections_of(case.blocks, "cuda")[0]
     old, new = bound_pair(case, section, "cuda")
     extractor = Extractor(new, old)
-    encoder = DeltaEncoder(case.blocks, [Part(old, new, extractor.changes)], 2)
+    encoder = DeltaEncoder(case.blocks, [Part(old, new, extractor.changes, extractor.scratch)], 2)
     for _ in range(2):
-        for buffer in (extractor.changes.where, extractor._masks, extractor.counts, encoder._out):
-            buffer.fill_(POISON)
+        for buffer in (extractor.changes.where, extractor.changes.value, extractor.counts):
+            buffer.fill_(POISON if buffer.element_size() == 4 else POISON >> 16)
+        extractor.scratch._bytes.fill_(0xA5)
+        encoder._memory._bytes.fill_(0xA5)
         extractor.run()
         assert encoder.encode().to_bytes(case.layout.hash) == cpu_object(case, 2)
     decoder = DeltaDecoder(case.blocks, [old])
@@ -78,7 +103,7 @@ def test_the_second_step_takes_no_memory_from_the_device() -> None:
     section = sections_of(case.blocks, "cuda")[0]
     old, new = bound_pair(case, section, "cuda")
     extractor = Extractor(new, old, density=0.02)
-    encoder = DeltaEncoder(case.blocks, [Part(old, new, extractor.changes)], 2)
+    encoder = DeltaEncoder(case.blocks, [Part(old, new, extractor.changes, extractor.scratch)], 2)
     held = []
     for _ in range(4):
         extractor.run()

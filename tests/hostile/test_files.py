@@ -7,7 +7,8 @@ import pytest
 from sync_runtime.errors import DigestError, FormatError, SyncError
 from sync_runtime.offline import apply, load
 from sync_runtime.offline.deltafile import parse
-from tests.hostile.mutations import Target, bit_flips, random_mutations, truncations
+from tests.hostile.mutations import bit_flips, random_mutations, truncations
+from tests.hostile.targets import Target
 from tests.support.states import copied, same_bits
 
 MUTATIONS = 4_000

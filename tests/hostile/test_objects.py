@@ -7,7 +7,8 @@ import pytest
 from sync_runtime.codec.frame import pack_entry, pack_header, parse_object
 from sync_runtime.codec.limits import HEADER_BYTES, MODE_DENSE, MODE_FAST, MODE_TIGHT
 from sync_runtime.errors import SyncError
-from tests.hostile.mutations import CODECS, Target, bit_flips, random_mutations, truncations
+from tests.hostile.mutations import bit_flips, random_mutations, truncations
+from tests.hostile.targets import CODECS, Target
 
 MUTATIONS_PER_RUN = 9_000
 RUNS = range(6)

@@ -72,8 +72,8 @@ def decode_fast(
     view = sections.u32(len(body) // 4)
     symbols, escapes, raws = view[:3].tolist()
     size = fast_bytes(num_symbols=symbols, bits=bits, num_escapes=escapes, num_raw=raws, width_bits=width_bits)
-    if size != len(body):
-        raise FormatError("the sections of a fast block do not fill its body")
+    if size != len(body) or symbols < num_changed:  # so the lists below are bounded by bytes that are here
+        raise FormatError("the sections of a fast block do not fill its body, or are too small for its changes")
     positions, differences = np.empty(num_changed, np.uint32), np.empty(num_changed, np.uint32)
     fault = _read(view, bits, width_bits, num_elements, positions, differences)
     if fault:

@@ -2,9 +2,13 @@
 
 State 32 bits in 64-bit registers, words of 16 bits. Step by step, all lanes of a step together: the chains are
 independent, so one core overlaps them, and decoded positions come out in order. Faults are numbers: see FAULTS.
+
+The three coders put and take a symbol in the same few lines, which stand in each of them: as a function of their own
+that takes the lanes' arrays and branches, they made the loops many times slower (the arrays' reference counts
+then go up and down with every symbol). What happens once per block is shared.
 """
 
-# ruff: noqa: PLR0912, PLR0917 -- compiled loops take flat arguments and check as they go
+# ruff: noqa: PLR0917 -- compiled loops take flat arguments and check as they go
 
 from __future__ import annotations
 
@@ -19,15 +23,17 @@ from sync_runtime.tensors.sparse import U32, Bits
 
 U16 = NDArray[np.uint16]
 U8 = NDArray[np.uint8]
+U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 
+_BAD_STATE, _NO_WORD, _TOO_MANY, _BAD_END, _TOO_FEW, _NO_TABLE = 1, 2, 3, 4, 5, 6
 FAULTS = {
-    1: "a lane's state is out of range",
-    2: "a lane needs more words than it has",
-    3: "more elements are decoded as changed than announced",
-    4: "a lane does not end where it must: altered bytes, or another base than the coded one",
-    5: "fewer elements are decoded as changed than announced",
-    6: "a changed element has a context without a table",
+    _BAD_STATE: "a lane's state is out of range",
+    _NO_WORD: "a lane needs more words than it has",
+    _TOO_MANY: "more elements are decoded as changed than announced",
+    _BAD_END: "a lane does not end where it must: altered bytes, or another base than the coded one",
+    _TOO_FEW: "fewer elements are decoded as changed than announced",
+    _NO_TABLE: "a changed element has a context without a table",
 }
 _LOW = np.uint64(STATE_LOW)
 _WORD = np.uint64(16)
@@ -39,6 +45,45 @@ _SLOT = np.uint64(PROBABILITY_ONE - 1)
 _A_BITS = np.uint64(ANCHOR_BITS)
 _A_SPILL = np.uint64(32 - ANCHOR_BITS)
 _A_SLOT = np.uint64(ANCHOR_ONE - 1)
+_NONE = np.uint64(0)
+
+
+@compiled
+def _pushed(state: Any, f: Any, start: Any, bits: Any) -> Any:
+    """A lane's state with one symbol more, of frequency f out of 2^bits."""
+    quotient = np.uint64(np.uint32(state) // np.uint32(f))
+    return (quotient << bits) + (state - quotient * f) + start
+
+
+@compiled
+def _finish(x: U64, at: I64, cap: Any, states: U32, counts: I64) -> None:
+    """What a body says of every lane."""
+    for lane in range(x.size):
+        states[lane] = x[lane]
+        counts[lane] = cap - at[lane]
+
+
+@compiled
+def _begin(states: U32, ends: I64) -> tuple[bool, U64, I64]:
+    """(whether all states are in range, states, where each lane's words begin)."""
+    x = np.empty(states.size, np.uint64)
+    at = np.zeros(states.size, np.int64)
+    sound = True
+    for lane in range(states.size):
+        x[lane] = states[lane]
+        sound = sound and x[lane] >= _LOW
+        if lane:
+            at[lane] = ends[lane - 1]
+    return sound, x, at
+
+
+@compiled
+def _ended(x: U64, at: I64, ends: I64) -> bool:
+    """Whether every lane is where its encoder began."""
+    for lane in range(x.size):
+        if x[lane] != _LOW or at[lane] != ends[lane]:
+            return False
+    return True
 
 
 @compiled
@@ -55,19 +100,16 @@ def encode_positions(
             p = np.uint64(table[(old[first + lane] >> shift) & mask])
             if p == 0:
                 continue
-            f, c = _ONE - p, p
+            f, start = _ONE - p, p
             if changed[first + lane]:
-                f, c = p, np.uint64(0)
+                f, start = p, _NONE
             state = x[lane]
             if state >> _SPILL >= f:
                 at[lane] -= 1
                 words[lane, at[lane]] = state & _WORD_MASK
                 state >>= _WORD
-            quotient = np.uint64(np.uint32(state) // np.uint32(f))
-            x[lane] = (quotient << _BITS) + (state - quotient * f) + c
-    for lane in range(lanes):
-        states[lane] = x[lane]
-        counts[lane] = cap - at[lane]
+            x[lane] = _pushed(state, f, start, _BITS)
+    _finish(x, at, cap, states, counts)
 
 
 @compiled
@@ -75,15 +117,10 @@ def decode_positions(
     old: Bits, shift: int, mask: int, table: U32, words: U16, ends: I64, states: U32, positions: U32
 ) -> int:
     """Fills `positions`; the words of lane j are those before ends[j]. Returns a fault, 0 for none."""
+    sound, x, at = _begin(states, ends)
+    if not sound:
+        return _BAD_STATE
     lanes = states.size
-    x = np.empty(lanes, np.uint64)
-    at = np.zeros(lanes, np.int64)
-    for lane in range(lanes):
-        x[lane] = states[lane]
-        if x[lane] < _LOW:
-            return 1
-        if lane:
-            at[lane] = ends[lane - 1]
     found = 0
     for first in range(0, old.size, lanes):
         for lane in range(min(lanes, old.size - first)):
@@ -94,7 +131,7 @@ def decode_positions(
             slot = state & _SLOT
             if slot < p:
                 if found == positions.size:
-                    return 3
+                    return _TOO_MANY
                 positions[found] = first + lane
                 found += 1
                 state = p * (state >> _BITS) + slot
@@ -102,14 +139,13 @@ def decode_positions(
                 state = (_ONE - p) * (state >> _BITS) + slot - p
             if state < _LOW:
                 if at[lane] == ends[lane]:
-                    return 2
+                    return _NO_WORD
                 state = (state << _WORD) | np.uint64(words[at[lane]])
                 at[lane] += 1
             x[lane] = state
-    for lane in range(lanes):
-        if x[lane] != _LOW or at[lane] != ends[lane]:
-            return 4
-    return 0 if found == positions.size else 5
+    if not _ended(x, at, ends):
+        return _BAD_END
+    return 0 if found == positions.size else _TOO_FEW
 
 
 @compiled
@@ -130,49 +166,38 @@ def encode_classes(contexts: U8, classes: U8, frequencies: U32, words: U16, stat
             at[lane] -= 1
             words[lane, at[lane]] = state & _WORD_MASK
             state >>= _WORD
-        quotient = np.uint64(np.uint32(state) // np.uint32(f))
-        x[lane] = (quotient << _BITS) + (state - quotient * f) + np.uint64(starts[contexts[k], classes[k]])
-    for lane in range(lanes):
-        states[lane] = x[lane]
-        counts[lane] = cap - at[lane]
+        x[lane] = _pushed(state, f, np.uint64(starts[contexts[k], classes[k]]), _BITS)
+    _finish(x, at, cap, states, counts)
 
 
 @compiled
 def decode_classes(contexts: U8, frequencies: U32, words: U16, ends: I64, states: U32, classes: U8) -> int:
     """Fills `classes`. Returns a fault, 0 for none."""
+    sound, x, at = _begin(states, ends)
+    if not sound:
+        return _BAD_STATE
     lanes = states.size
-    x = np.empty(lanes, np.uint64)
-    at = np.zeros(lanes, np.int64)
-    for lane in range(lanes):
-        x[lane] = states[lane]
-        if x[lane] < _LOW:
-            return 1
-        if lane:
-            at[lane] = ends[lane - 1]
     for k in range(classes.size):
         lane = k % lanes
         state = x[lane]
         slot = state & _SLOT
-        number, start = 0, np.uint64(0)
+        number, start = 0, _NONE
         f = np.uint64(frequencies[contexts[k], 0])
         while slot >= start + f:
             start += f
             number += 1
             if number == frequencies.shape[1]:
-                return 6
+                return _NO_TABLE
             f = np.uint64(frequencies[contexts[k], number])
         classes[k] = number
         state = f * (state >> _BITS) + slot - start
         if state < _LOW:
             if at[lane] == ends[lane]:
-                return 2
+                return _NO_WORD
             state = (state << _WORD) | np.uint64(words[at[lane]])
             at[lane] += 1
         x[lane] = state
-    for lane in range(lanes):
-        if x[lane] != _LOW or at[lane] != ends[lane]:
-            return 4
-    return 0
+    return 0 if _ended(x, at, ends) else _BAD_END
 
 
 @compiled
@@ -194,25 +219,17 @@ def encode_contexts(bits: Bits, shift: int, mask: int, table: U32, words: U16, s
                 at[lane] -= 1
                 words[lane, at[lane]] = state & _WORD_MASK
                 state >>= _WORD
-            quotient = np.uint64(np.uint32(state) // np.uint32(f))
-            x[lane] = (quotient << _A_BITS) + (state - quotient * f) + np.uint64(starts[context])
-    for lane in range(lanes):
-        states[lane] = x[lane]
-        counts[lane] = cap - at[lane]
+            x[lane] = _pushed(state, f, np.uint64(starts[context]), _A_BITS)
+    _finish(x, at, cap, states, counts)
 
 
 @compiled
 def decode_contexts(table: U32, words: U16, ends: I64, states: U32, contexts: U8) -> int:
     """Fills `contexts`; the table sums to 2^12. Returns a fault, 0 for none."""
+    sound, x, at = _begin(states, ends)
+    if not sound:
+        return _BAD_STATE
     lanes = states.size
-    x = np.empty(lanes, np.uint64)
-    at = np.zeros(lanes, np.int64)
-    for lane in range(lanes):
-        x[lane] = states[lane]
-        if x[lane] < _LOW:
-            return 1
-        if lane:
-            at[lane] = ends[lane - 1]
     starts = np.zeros(table.size, np.uint32)
     symbol_of = np.empty(ANCHOR_ONE, np.uint8)
     total: Any = 0
@@ -230,11 +247,8 @@ def decode_contexts(table: U32, words: U16, ends: I64, states: U32, contexts: U8
             state = np.uint64(table[number]) * (state >> _A_BITS) + slot - np.uint64(starts[number])
             if state < _LOW:
                 if at[lane] == ends[lane]:
-                    return 2
+                    return _NO_WORD
                 state = (state << _WORD) | np.uint64(words[at[lane]])
                 at[lane] += 1
             x[lane] = state
-    for lane in range(lanes):
-        if x[lane] != _LOW or at[lane] != ends[lane]:
-            return 4
-    return 0
+    return 0 if _ended(x, at, ends) else _BAD_END

@@ -7,8 +7,8 @@ Byte for byte what `codec.cpu` writes. Workspaces are kept between calls and gro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,12 +29,22 @@ from sync_runtime.codec.limits import (
 )
 from sync_runtime.codec.rules import GAP_BITS, GAP_THRESHOLDS, SAMPLE_EVERY, SAMPLE_RUN_BITS
 from sync_runtime.codec.tables import MAX_CLASSES, MAX_CONTEXTS, is_sampled, pack_tables
+from sync_runtime.errors import LayoutError
 from sync_runtime.tensors.blocks import BlockMap
+from sync_runtime.tensors.device.scratch import Scratch
 
 _PARTS = 8
 _ENTRIES = 128
+_PIECE_WORDS = 16 << 20
 WRITE_SIZE = 512
 """List entries that a writer of fast bodies takes at a time: more need too many registers."""
+
+
+_DeviceTables = tuple[torch.Tensor, dict[int, torch.Tensor]]
+
+
+def _packed(tables: _DeviceTables | None) -> bytes:
+    return b"" if tables is None else pack_tables(gpu_tables.to_tables(*tables))
 
 
 @dataclass(frozen=True)
@@ -43,20 +53,49 @@ class EncodedObject:
 
     codec: int
     records: torch.Tensor
-    """int32 words, without the end record; valid until the next object is made."""
-    device_tables: tuple[torch.Tensor, dict[int, torch.Tensor]] | None
+    """int32 words, without the end record, in memory that extraction uses too: valid until the next object is made or
+    the next extraction begins, whichever is first."""
+    device_tables: _DeviceTables | None
     """Position table and value tables by dtype code; None for fast."""
 
     @property
     def tables(self) -> bytes:
         """The tables section."""
-        return b"" if self.device_tables is None else pack_tables(gpu_tables.to_tables(*self.device_tables))
+        return _packed(self.device_tables)
+
+    def pieces(self, layout_hash: bytes) -> Iterator[bytes]:
+        """The whole object on the host, piece by piece."""
+        tables = self.tables
+        yield pack_header(Header(KIND_DELTA, self.codec, layout_hash[:LAYOUT_HASH_BYTES], len(tables))) + tables
+        for part in self.records.split(_PIECE_WORDS):
+            yield part.cpu().numpy().astype("<i4", copy=False).tobytes()
+        yield END_RECORD
 
     def to_bytes(self, layout_hash: bytes) -> bytes:
         """The whole object on the host."""
-        tables = self.tables
-        header = pack_header(Header(KIND_DELTA, self.codec, layout_hash[:LAYOUT_HASH_BYTES], len(tables)))
-        return b"".join([header, tables, self.records.cpu().numpy().astype("<i4").tobytes(), END_RECORD])
+        return b"".join(self.pieces(layout_hash))
+
+
+class DeviceHistograms:
+    """What tables are built from, in one tensor: ranks add `words` up (an all-reduce) before they encode.
+
+    Every rank of a layout has the same shape, whichever blocks it owns.
+    """
+
+    def __init__(self, blocks: BlockMap, device: torch.device) -> None:
+        groups, codes = len(blocks.groups), sorted({group.dtype.code for group in blocks.groups})
+        rows, cells = groups * MAX_CONTEXTS, MAX_CONTEXTS * MAX_CLASSES
+        self.words = torch.zeros(2 * rows + len(codes) * cells, dtype=torch.int64, device=device)
+        """int64: all counts."""
+        self.elements = self.words[:rows].view(groups, MAX_CONTEXTS)
+        """Elements per group and context, sampled where the format says so."""
+        self.changed = self.words[rows : 2 * rows].view(groups, MAX_CONTEXTS)
+        """Changed elements per group and context."""
+        self.classes = {
+            code: self.words[2 * rows + at * cells :][:cells].view(MAX_CONTEXTS, MAX_CLASSES)
+            for at, code in enumerate(codes)
+        }
+        """Per dtype code: changed elements per context and class."""
 
 
 class _SectionState:
@@ -136,42 +175,51 @@ class DeltaEncoder:
         groups = blocks.groups
         self._sampled = torch.tensor([is_sampled(group) for group in groups], dtype=torch.bool, device=self.device)
         self._order = torch.argsort(torch.cat([one.section.numbers for one in self.sections]))
-        self._out = torch.empty(0, dtype=torch.int32, device=self.device)
-        self.elements = torch.zeros((len(groups), MAX_CONTEXTS), dtype=torch.int64, device=self.device)
-        """Elements per group and context, sampled where the format says so."""
-        self.changed = torch.zeros_like(self.elements)
-        """Changed elements per group and context."""
-        self.classes = {
-            one.section.dtype.code: torch.zeros((MAX_CONTEXTS, MAX_CLASSES), dtype=torch.int64, device=self.device)
-            for one in self.sections
-        }
-        """Per dtype: changed elements per context and class."""
+        self._largest = max(self.sections, key=lambda one: one.section.num_elements)
+        lent = None if MODE_TIGHT in self.modes else self._largest.part.scratch  # tight needs it for words of lanes
+        self._memory = lent or Scratch(self.device)
+        self._histograms = DeviceHistograms(blocks, self.device)
+        self._counted = False
 
-    def encode(self) -> EncodedObject:
-        """An object of the parts' lists, which must be whole."""
-        tables = self._code_tight() if MODE_TIGHT in self.modes else None
-        encoded = EncodedObject(self.codec, self._out, tables)
+    @property
+    def num_named(self) -> int:
+        """Blocks that the last object names: those that changed."""
+        return sum(int((one.mode > 0).sum().item()) for one in self.sections)
+
+    def encode(self, histograms: DeviceHistograms | None = None) -> EncodedObject:
+        """An object of the parts' lists, which must be whole.
+
+        `histograms`: those that `count` returned for these lists, once all ranks' were added up in them; each rank's
+        records are then those that one rank holding everything would write. `auto` compares whole objects, so ranks
+        that hold parts ask for fast or tight.
+        """
+        if histograms is not None and (self.codec == CODEC_AUTO or not self._counted):
+            raise LayoutError("histograms from elsewhere need a tight encoder that has counted these lists itself")
+        tables = self._code_tight(histograms) if MODE_TIGHT in self.modes else None
+        self._counted = False
+        codec = self.codec
         for one in self.sections:
             if MODE_FAST in self.modes:
                 one.measure()
         total = self._choose(self.modes)
-        if self.codec == CODEC_AUTO:
+        if codec == CODEC_AUTO:
             smaller = self._choose(MODES_OF_CODEC[CODEC_FAST])
-            if smaller <= total + len(encoded.tables):
-                encoded, total = EncodedObject(CODEC_FAST, self._out, None), smaller
+            if smaller <= total + len(_packed(tables)):
+                codec, tables, total = CODEC_FAST, None, smaller
             else:
                 self._choose(self.modes)
         out = self._room(total)
         for one in self.sections:
             one.write(out)
-        return replace(encoded, records=out)
+        return EncodedObject(codec, out, tables)
 
-    def count(self) -> None:
-        """Fills the histograms that tables are built from; ranks add theirs before the tables are built."""
-        self.elements.zero_()
-        self.changed.zero_()
+    def count(self) -> DeviceHistograms:
+        """Histograms of the parts' lists, for `encode`: the encoder's own, overwritten by the next count."""
+        self._histograms.words.zero_()
         for one in self.sections:
             self._count_section(one)
+        self._counted = True
+        return self._histograms
 
     def _count_section(self, one: _SectionState) -> None:
         section, old, changes, dtype = one.section, one.part.old, one.part.changes, one.section.dtype
@@ -179,24 +227,25 @@ class DeltaEncoder:
         sampled = self._sampled[section.groups.long()].to(torch.int32)
         value_kernels.count_contexts[(section.num_blocks, _PARTS)](
             changes.first, section.elements, section.groups, sampled, old.blocks.address, old.blocks.row_stride,
-            old.blocks.col_stride, old.blocks.cols, self.elements, WIDTH=dtype.width_bits, SHIFT=dtype.context_shift,
-            CONTEXTS=dtype.num_contexts, FLAT=old.flat, RUN=1 << SAMPLE_RUN_BITS, EVERY=SAMPLE_EVERY, BINS=bins,
+            old.blocks.col_stride, old.blocks.cols, self._histograms.elements, WIDTH=dtype.width_bits,
+            SHIFT=dtype.context_shift, CONTEXTS=dtype.num_contexts, FLAT=old.flat, RUN=1 << SAMPLE_RUN_BITS,
+            EVERY=SAMPLE_EVERY, BINS=bins,
         )  # fmt: skip
         value_kernels.count_changes[(section.num_blocks,)](
-            changes.where, changes.value, changes.first, section.groups, self.changed,
-            self.classes[dtype.code].zero_(), one.lanes.extra_bits if one.lanes else None, WIDTH=dtype.width_bits,
+            changes.where, changes.value, changes.first, section.groups, self._histograms.changed,
+            self._histograms.classes[dtype.code], one.lanes.extra_bits if one.lanes else None, WIDTH=dtype.width_bits,
             SIZE=LIST_SIZE, BINS=bins,
         )  # fmt: skip
 
-    def _code_tight(self) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+    def _code_tight(self, given: DeviceHistograms | None) -> _DeviceTables:
         """Codes all lanes under tables of the histograms; returns the tables."""
         for one in self.sections:
             one.read_changed()
-        self.count()
+        counts = self.count() if given is None else given
         for one in self.sections:
             one.plan_lanes()  # while the device counts
-        position = gpu_tables.position_table(self.changed, self.elements, self._sampled)
-        frequencies = {code: gpu_tables.value_table(counts) for code, counts in self.classes.items()}
+        position = gpu_tables.position_table(counts.changed, counts.elements, self._sampled)
+        frequencies = {code: gpu_tables.value_table(classes) for code, classes in counts.classes.items()}
         entries = gpu_tables.position_entries(position)
         for one in self.sections:
             if one.lanes is not None:
@@ -218,9 +267,8 @@ class DeltaEncoder:
         return int(ends[-1].item())
 
     def _room(self, size_bytes: int) -> torch.Tensor:
-        """Zeroed words for all records."""
-        words = size_bytes // 4
-        if self._out.numel() < words:
-            self._out = torch.empty(0, dtype=torch.int32, device=self.device)
-            self._out = torch.empty(words + words // 16, dtype=torch.int32, device=self.device)
-        return self._out[:words].zero_()
+        """Zeroed words for all records: the list's unused end where it suffices and is known, else scratch."""
+        words, one = size_bytes // 4, self._largest
+        spare, _ = one.part.changes.spare(int(one.changed.sum()))
+        found = spare[:words] if one.lanes and spare.numel() >= words else self._memory.take(words, torch.int32)
+        return found.zero_()

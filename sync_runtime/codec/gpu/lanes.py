@@ -1,6 +1,7 @@
 """Codes the lanes of a section's tight blocks, keeps their words until the body's place is known, and writes them.
 
-Words first go to scratch with room for about twice what stationary training needs. A lane that needs more is counted
+Words first go to scratch with some more room than stationary training needs; those of value lanes to the list's unused
+end, where it suffices. A lane that needs more is counted
 but cut; then all lanes are coded again with four times the room, which stays for the next object: the overflow path,
 slower and exact.
 """
@@ -20,6 +21,7 @@ from sync_runtime.codec.gpu.plans import Ints, Lanes, make_lanes, to_device
 from sync_runtime.codec.limits import MAX_LANE_WORDS, MAX_LANES
 from sync_runtime.tensors.device.bind import Bound
 from sync_runtime.tensors.device.lists import ChangeList
+from sync_runtime.tensors.device.scratch import Scratch
 
 LIST_SIZE = 1024
 LANES = 32
@@ -37,6 +39,8 @@ class Part:
     old: Bound
     new: Bound
     changes: ChangeList
+    scratch: Scratch | None = None
+    """Memory to share with whatever made the list; None: memory of the coder's own."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class _Room:
     """Scratch of one kind of lane: where each block's lanes begin and how many words each may have."""
 
     lanes: Lanes
+    words: torch.Tensor
+    """int16"""
     first: torch.Tensor
     """int64[B]: in words of the scratch."""
     capacity: torch.Tensor
@@ -62,7 +68,7 @@ class LaneCoder:
         self.part = part
         self.section = part.old.section
         device, size = self.section.device, self.section.num_blocks
-        self._scratch = torch.empty(0, dtype=torch.int16, device=device)
+        self._memory = part.scratch or Scratch(device)
         self.sizes = torch.empty(size, dtype=torch.int64, device=device)
         self.sums = torch.empty((size, 2), dtype=torch.int32, device=device)
         self.extra_bits = torch.empty(size, dtype=torch.int32, device=device)
@@ -78,21 +84,23 @@ class LaneCoder:
 
     def plan(self, changed: Ints) -> None:
         """Lays out lanes and scratch for blocks with so many changes; host work that needs no table yet."""
-        elements, device = self.section.host_elements, self.section.device
+        elements = self.section.host_elements
         present = changed > 0
         log2_places, log2_values = plans.log2_position_lanes(elements, changed), plans.log2_value_lanes(changed)
         place_room = _capacity(changed >> log2_places, elements >> log2_places, 3 * self._growth, self._growth)
         value_room = _capacity(changed >> log2_values, changed >> log2_values, self._growth, self._growth)
         place_sizes = np.where(present, place_room << log2_places, 0)
         value_sizes = np.where(present, value_room << log2_values, 0)
-        total = int(place_sizes.sum() + value_sizes.sum())
-        if self._scratch.numel() < total:
-            self._scratch = torch.empty(0, dtype=torch.int16, device=device)
-            self._scratch = torch.empty(total, dtype=torch.int16, device=device)
-        self._places = _room(log2_places, present, place_room, sizes=place_sizes, begin=0, device=device)
-        self._values = _room(
-            log2_values, present, value_room, sizes=value_sizes, begin=int(place_sizes.sum()), device=device
-        )
+        place_words, value_words = self._take_words(changed, int(place_sizes.sum()), int(value_sizes.sum()))
+        self._places = _room(log2_places, present, place_room, sizes=place_sizes, words=place_words)
+        self._values = _room(log2_values, present, value_room, sizes=value_sizes, words=value_words)
+
+    def _take_words(self, changed: Ints, places: int, values: int) -> tuple[torch.Tensor, torch.Tensor]:
+        _, spare = self.part.changes.spare(int(changed.sum()))
+        if spare.element_size() > 1 and spare.numel() >= values:
+            return self._memory.take(places, torch.int16), spare.view(torch.int16)
+        taken = self._memory.take(places + values, torch.int16)
+        return taken[:places], taken[places:]
 
     def code(self, changed: Ints, position_entries: torch.Tensor, class_entries: torch.Tensor) -> None:
         """Codes all lanes as planned; fills `sizes` with the bytes of a tight body, 2^62 where there is none."""
@@ -123,7 +131,7 @@ class LaneCoder:
             return
         tight_kernels.encode_positions[(-(-places.lanes.num_lanes // LANES),)](
             places.lanes.block, places.lanes.first, places.lanes.log2, section.elements, section.groups,
-            position_entries, self._scratch, places.first, places.capacity, places.states, places.counts, 0,
+            position_entries, places.words, places.first, places.capacity, places.states, places.counts, 0,
             places.lanes.num_lanes, old.blocks.address, old.blocks.row_stride, old.blocks.col_stride,
             new.blocks.address, new.blocks.row_stride, new.blocks.col_stride, old.blocks.cols,
             WIDTH=dtype.width_bits, SHIFT=dtype.context_shift, CONTEXTS=dtype.num_contexts, OLD_FLAT=old.flat,
@@ -131,7 +139,7 @@ class LaneCoder:
         )  # fmt: skip
         value_kernels.encode_classes[(-(-values.lanes.num_lanes // LANES),)](
             values.lanes.block, values.lanes.first, values.lanes.log2, changes.first, changes.where, changes.value,
-            class_entries, self._scratch, values.first, values.capacity, values.states, values.counts, 0,
+            class_entries, values.words, values.first, values.capacity, values.states, values.counts, 0,
             values.lanes.num_lanes, WIDTH=dtype.width_bits, LANES=LANES, num_warps=1,
         )  # fmt: skip
 
@@ -141,7 +149,7 @@ class LaneCoder:
         for room, other, is_value in ((places, values, False), (values, places, True)):
             lane_kernels.write_lanes[(self.section.num_blocks,)](
                 out, body, mode, room.lanes.log2, other.lanes.log2, room.lanes.first, room.states, room.counts,
-                self._scratch, room.first, room.capacity, self.sums, self.planes,
+                room.words, room.first, room.capacity, self.sums, self.planes,
                 VALUES=is_value, LANES=_COPY_LANES, WORDS=_COPY_WORDS,
             )  # fmt: skip
         value_kernels.write_planes[(self.section.num_blocks,)](
@@ -156,13 +164,13 @@ def _capacity(changed: Ints, symbols: Ints, eighths: int, growth: int) -> Ints:
     return np.minimum(np.minimum(wanted, symbols + 1), MAX_LANE_WORDS + 1)
 
 
-def _room(
-    log2: Ints, present: NDArray[np.bool_], capacity: Ints, *, sizes: Ints, begin: int, device: torch.device
-) -> _Room:
+def _room(log2: Ints, present: NDArray[np.bool_], capacity: Ints, *, sizes: Ints, words: torch.Tensor) -> _Room:
+    device = words.device
     lanes = make_lanes(log2, present, device)
     return _Room(
         lanes=lanes,
-        first=to_device(begin + np.cumsum(sizes) - sizes, torch.int64, device),
+        words=words,
+        first=to_device(np.cumsum(sizes) - sizes, torch.int64, device),
         capacity=to_device(capacity, torch.int32, device),
         host_capacity=capacity,
         states=torch.empty(lanes.num_lanes, dtype=torch.int32, device=device),

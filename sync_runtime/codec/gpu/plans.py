@@ -18,32 +18,28 @@ from sync_runtime.codec.rules import (
 )
 
 Ints = NDArray[np.int64]
-_MOST_LOG2 = MAX_LANES.bit_length() - 1
 
 
 def gap_bits(elements: Ints, changed: Ints) -> Ints:
     """b per block."""
-    found = np.zeros_like(elements)
-    for bits, threshold in zip(GAP_BITS, GAP_THRESHOLDS, strict=True):  # ascending: the last that holds stays
-        found = np.where(16 * elements >= threshold * changed, bits, found)
-    return found
+    at = np.searchsorted(GAP_THRESHOLDS, 16 * elements // np.maximum(changed, 1), side="right") - 1
+    return np.array(GAP_BITS, np.int64)[at]
 
 
 def log2_position_lanes(elements: Ints, changed: Ints) -> Ints:
     """log2 of L per block."""
-    found = np.zeros_like(elements)
-    for log2 in range(1, _MOST_LOG2 + 1):
-        enough = (changed >= POSITION_LANE_CHANGES << log2) & (elements >= POSITION_LANE_ELEMENTS << log2)
-        found = np.where(enough, log2, found)
-    return found
+    return _log2(np.minimum(changed // POSITION_LANE_CHANGES, elements // POSITION_LANE_ELEMENTS))
 
 
 def log2_value_lanes(changed: Ints) -> Ints:
     """log2 of V per block."""
-    found = np.zeros_like(changed)
-    for log2 in range(1, _MOST_LOG2 + 1):
-        found = np.where(changed >= VALUE_LANE_CHANGES << log2, log2, found)
-    return found
+    return _log2(changed // VALUE_LANE_CHANGES)
+
+
+def _log2(wanted: Ints) -> Ints:
+    """Rounded down, of what is wanted but not above the most lanes; 0 for 0."""
+    exponent = np.frexp(np.clip(wanted, 1, MAX_LANES).astype(np.float64))[1]  # 2^(e-1) <= x < 2^e
+    return exponent.astype(np.int64) - 1
 
 
 def fast_bytes(symbols: Ints, bits: Ints, escapes: Ints, raws: Ints, width_bits: int) -> Ints:

@@ -17,7 +17,7 @@ from sync_runtime.tensors.device.bitops import (
     bits_pointer,
     digest_key,
     mixed,
-    rounded_bfloat16,
+    rounded,
     wire_bits,
 )
 
@@ -128,7 +128,7 @@ def tile_pass(
             next_y = _tile_rows(old, row + STEP, rows, old_stride, col, across, COLS)
         bits = x.to(tl.uint32)
         if CAST:
-            bits = rounded_bfloat16(bits, NAN)
+            bits = rounded(bits, CAST, NAN)
         if COMPARE:
             _store_mask(words, bits != y.to(tl.uint32), row, col_first, rows, cols, STEP, COLS)
         spread = mixed(bits).reshape(STEP, COLS // EIGHT, EIGHT)
@@ -200,9 +200,13 @@ def compare_any(
 @triton.jit
 def list_pass(
     where, value, first, piece_block, piece_first, shape, origin, keys, address, row_stride, col_stride, sums,
-    WIDTH: tl.constexpr, CAST: tl.constexpr, DIGEST: tl.constexpr, STORE: tl.constexpr, SIZE: tl.constexpr,
+    WIDTH: tl.constexpr, CAST: tl.constexpr, DIGEST: tl.constexpr, STORE: tl.constexpr, ADD: tl.constexpr,
+    SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Programs (piece, part): the list's entries that lie in the piece. DIGEST: what they add; STORE: write them."""
+    """Programs (piece, part): the list's entries that lie in the piece.
+
+    DIGEST: what they add to the digest; STORE: write them; ADD: they are differences, to be added to what is there.
+    """
     piece = tl.program_id(0).to(tl.int64)
     block = tl.load(piece_block + piece)
     begin = tl.load(piece_first + piece)
@@ -231,5 +235,8 @@ def list_pass(
             sum_b += digest_key(row_b, row) * digest_key(col_b, col) * step
         if STORE:
             tl.store(places, bits.to(live.dtype.element_ty, bitcast=True), mask=inside)
+        if ADD:
+            x = tl.load(places, mask=inside, other=0) + bits.to(live.dtype.element_ty, bitcast=True)
+            tl.store(places, x, mask=inside)
     if DIGEST:
         _add_words(sums, piece, tl.sum(sum_a, 0), tl.sum(sum_b, 0))

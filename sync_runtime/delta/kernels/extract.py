@@ -19,6 +19,7 @@ from sync_runtime.delta.kernels.scrub import TilePlan, launch_others, launch_til
 from sync_runtime.errors import LayoutError
 from sync_runtime.tensors.device.bind import Bound
 from sync_runtime.tensors.device.lists import ChangeList, launch_count, launch_expand, launch_fill, new_list
+from sync_runtime.tensors.device.scratch import Scratch
 from sync_runtime.tensors.device.sections import UNIT_ELEMENTS, UNIT_WORDS, Section
 
 SLABS = 24
@@ -48,9 +49,11 @@ class Extractor:
         self.live, self.snapshot, self.section = live, snapshot, live.section
         section = self.section
         self.plan: TilePlan = plan_tiles(section, live, snapshot)
-        self.slabs, self.word_base, mask_words = _slabs(section, self.plan, slabs)
+        self.slabs, self.word_base, self._mask_words = _slabs(section, self.plan, slabs)
         device = section.device
-        self._masks = torch.empty((2, mask_words), dtype=torch.int32, device=device)
+        self.scratch = Scratch(device)
+        """Holds masks during a pass and nothing after it: a coder of the list may use it until the next pass."""
+        self._take_masks()  # all memory is taken here, not in the first pass
         self._streams = [torch.cuda.Stream(device) for _ in range(2)] if device.type == "cuda" else []
         self.counts = torch.empty(section.num_units, dtype=torch.int32, device=device)
         self.offsets = torch.zeros(section.num_units + 1, dtype=torch.int64, device=device)
@@ -69,22 +72,25 @@ class Extractor:
             self.launch()
         return total
 
+    def _take_masks(self) -> torch.Tensor:
+        return self.scratch.take(2 * self._mask_words, torch.int32).view(2, -1)
+
     def launch(self) -> None:
         """Enqueues the pass without waiting; a list that is too short is cut, and `offsets[-1]` tells."""
         self.live.refresh()
         self.snapshot.refresh()
         self.sums.zero_()
         self.limits.fill_(self.changes.capacity)
-        self._launch_slabs()
+        self._launch_slabs(self._take_masks())
         launch_others(self.plan, self.live, self.sums)
 
-    def _launch_slabs(self) -> None:
+    def _launch_slabs(self, masks: torch.Tensor) -> None:
         """Slabs by turns on two streams: when few programs of one are left, the next fills the device."""
         if not self._streams:
             for slab in self.slabs:
-                self._compare_slab(slab, self._masks[0])
+                self._compare_slab(slab, masks[0])
                 self._place_slab(slab)
-                self._list_slab(slab, self._masks[0])
+                self._list_slab(slab, masks[0])
             return
         caller = torch.cuda.current_stream(self.section.device)
         for stream in self._streams:
@@ -93,11 +99,11 @@ class Extractor:
         for turn, slab in enumerate(self.slabs):
             stream = self._streams[turn % 2]
             with torch.cuda.stream(stream):
-                self._compare_slab(slab, self._masks[turn % 2])
+                self._compare_slab(slab, masks[turn % 2])
                 stream.wait_event(placed)
                 self._place_slab(slab)
                 placed = stream.record_event()
-                self._list_slab(slab, self._masks[turn % 2])
+                self._list_slab(slab, masks[turn % 2])
         for stream in self._streams:
             caller.wait_stream(stream)
 

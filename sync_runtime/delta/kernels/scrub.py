@@ -151,20 +151,28 @@ def scrub(state: Bound, plan: TilePlan, sums: torch.Tensor) -> None:
 def list_digest(changes: ChangeList, live: Bound, sums: torch.Tensor) -> None:
     """What a list of new bits adds to the digests of the live state's pieces: O(changed)."""
     sums.zero_()
-    _launch_list(changes, live, sums, digest=True, store=False)
+    _launch_list(changes, live, sums, digest=True)
 
 
 def commit(changes: ChangeList, live: Bound, sums: torch.Tensor) -> None:
     """Writes a list of new bits into the live tensors. Doing it twice does nothing more."""
-    _launch_list(changes, live, sums, digest=False, store=True)
+    _launch_list(changes, live, sums, store=True)
 
 
-def _launch_list(changes: ChangeList, live: Bound, sums: torch.Tensor, *, digest: bool, store: bool) -> None:
+def add_differences(changes: ChangeList, state: Bound, sums: torch.Tensor) -> None:
+    """Adds a list of differences to a state. To be done once."""
+    _launch_list(changes, state, sums, add=True)
+
+
+def _launch_list(
+    changes: ChangeList, live: Bound, sums: torch.Tensor, *, digest: bool = False, store: bool = False,
+    add: bool = False,
+) -> None:  # fmt: skip
     section = live.section
     kernels.list_pass[(section.num_pieces, _LIST_PARTS)](
         changes.where, changes.value, changes.first, section.piece_block, section.piece_first, section.piece_shape,
         section.piece_origin, section.piece_keys, live.pieces.address, live.pieces.row_stride, live.pieces.col_stride,
-        sums, WIDTH=section.dtype.width_bits, CAST=live.cast, DIGEST=digest, STORE=store, SIZE=_LIST_SIZE,
+        sums, WIDTH=section.dtype.width_bits, CAST=live.cast, DIGEST=digest, STORE=store, ADD=add, SIZE=_LIST_SIZE,
     )  # fmt: skip
 
 

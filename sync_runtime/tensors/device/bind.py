@@ -25,12 +25,17 @@ from sync_runtime.tensors.layout import Layout, TensorSpec
 
 BITS_OF_WIDTH = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
 """What holds raw elements of a width in torch."""
-_TORCH_DTYPES = {
+TORCH_DTYPES = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
     "F16": torch.float16, "BF16": torch.bfloat16, "U32": torch.uint32, "I32": torch.int32, "F32": torch.float32,
     "U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "C64": torch.complex64,
     "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
 }  # fmt: skip
+"""What holds items of a wire dtype."""
+if hasattr(torch, "float8_e8m0fnu"):  # younger than the oldest torch that is supported
+    TORCH_DTYPES["F8_E8M0"] = torch.float8_e8m0fnu
+CASTS = {"BF16": 1, "F16": 2}
+"""Wire dtypes that fp32 masters may travel as, by the number that kernels know the cast by."""
 _GATHER = 1024
 
 
@@ -57,10 +62,10 @@ class Bound:
     pieces: Rectangles
     flat: bool
     """Whether every block is contiguous memory."""
-    cast: bool
-    """Whether the memory is fp32 and travels as bf16."""
+    cast: int
+    """0: the memory has the wire dtype; else it is fp32 and travels under this number of `CASTS`."""
     nan_bits: int
-    """What the device's cast makes of a NaN."""
+    """What the device's cast makes of a NaN; -1 where it keeps sign and payload."""
     packed: torch.Tensor
     """Elements of the blocks of several pieces, one after the other."""
     packed_pieces: torch.Tensor
@@ -105,15 +110,24 @@ def _gather_pieces(
         tl.store(sink + i, tl.load(source + offset, mask=inside, other=0), mask=inside)
 
 
-def nan_bits_of_cast(device: torch.device) -> int:
-    """bf16 bits of NaN as this device's cast writes them: 0x7FFF on NVIDIA GPUs, 0x7FC0 on most CPUs."""
-    nan = torch.full((1,), float("nan"), dtype=torch.float32, device=device).to(torch.bfloat16)
-    return int(nan.view(torch.int16).item()) & 0xFFFF
+def nan_bits_of_cast(device: torch.device, dtype: torch.dtype) -> int:
+    """What this device's cast from fp32 makes of NaNs: the bits of all of them, or -1 where they stay apart.
+
+    To bf16: 0x7FFF for all on NVIDIA GPUs, 0x7FC0 for all on most CPUs. To fp16: 0x7FFF for all on NVIDIA GPUs; CPUs
+    keep the sign and the upper ten bits of the payload and set the quiet bit. So CPU and GPU casts differ in NaNs.
+    """
+    probe = torch.tensor([0x7FC00000, 0x7FA02000, 0x7FFFFFFF, -0x400000, -1], dtype=torch.int64).to(torch.int32)
+    cast = probe.view(torch.float32).to(device).to(dtype).view(torch.int16).tolist()
+    found = {word & 0xFFFF for word in cast}
+    return found.pop() if len(found) == 1 else -1
 
 
 def bind(layout: Layout, section: Section, state: Mapping[str, torch.Tensor], *, masters: bool = False) -> Bound:
-    """The section's part of a state; `masters`: fp32 tensors that travel as bf16. Raises LayoutError where wrong."""
-    cast = masters and section.dtype.name == "BF16"
+    """The section's part of a state; `masters`: fp32 tensors that travel as bf16 or fp16.
+
+    Raises LayoutError where state and layout do not fit.
+    """
+    cast = CASTS.get(section.dtype.name, 0) if masters else 0
     found: dict[int, tuple[int, int, int]] = {}
     kept = []
     for number in sorted({int(piece.tensor) for block in section.blocks for piece in block.pieces}):
@@ -144,7 +158,7 @@ def _matrix(
         reachable = tensor.device.type == "cpu" and tensor.is_pinned()
         if not reachable:
             raise LayoutError(f"{spec.name!r} is on {tensor.device}; kernels reach {section.device} and pinned memory")
-    if tensor.dtype != (wanted or _TORCH_DTYPES.get(spec.dtype.name)):
+    if tensor.dtype != (wanted or TORCH_DTYPES.get(spec.dtype.name)):
         raise LayoutError(f"{spec.name!r} is {tensor.dtype}; the layout says {spec.dtype.name}")
     if tuple(tensor.shape) != spec.shape:
         raise LayoutError(f"{spec.name!r} has the shape {tuple(tensor.shape)}; the layout says {spec.shape}")
@@ -170,7 +184,7 @@ def _bound(
     host: np.ndarray[tuple[int, int], np.dtype[np.int64]],
     kept: tuple[torch.Tensor, ...],
     *,
-    cast: bool,
+    cast: int,
 ) -> Bound:
     device, dtype = section.device, section.dtype
     first_piece = np.cumsum([0] + [len(block.pieces) for block in section.blocks])[:-1]
@@ -203,7 +217,7 @@ def _bound(
         pieces=_rectangles(np.concatenate([host, widths[:, None]], axis=1), device),
         flat=flat,
         cast=cast,
-        nan_bits=nan_bits_of_cast(device) if cast else 0,
+        nan_bits=nan_bits_of_cast(device, TORCH_DTYPES[dtype.name]) if cast else 0,
         packed=packed,
         packed_pieces=torch.tensor(packed_pieces, dtype=torch.int32, device=device),
         packed_target=torch.tensor(packed_target, dtype=torch.int64, device=device),

@@ -38,20 +38,53 @@ def bits_pointer(address, WIDTH: tl.constexpr):
 
 @triton.jit
 def rounded_bfloat16(x, NAN: tl.constexpr):
-    """fp32 bits (uint32) to bf16 bits: to nearest, ties to even; every NaN becomes NAN, as in the device's cast."""
-    rounded = (x + 0x7FFF + ((x >> 16) & 1)) >> 16
-    return tl.where((x & 0x7FFFFFFF) > 0x7F800000, NAN, rounded)
+    """fp32 bits (uint32) to bf16 bits: to nearest, ties to even; of NaN see `rounded`."""
+    nearest = (x + 0x7FFF + ((x >> 16) & 1)) >> 16
+    if NAN < 0:
+        nan = (x >> 16) | 0x40
+    else:
+        nan = NAN
+    return tl.where((x & 0x7FFFFFFF) > 0x7F800000, nan, nearest)
+
+
+@triton.jit
+def rounded_float16(x, NAN: tl.constexpr):
+    """fp32 bits (uint32) to fp16 bits: to nearest, ties to even, beyond the largest to infinity; of NaN see `rounded`.
+
+    Below 2^-14 the unit is 2^-24, which is the unit of fp32 at 0.5: adding 0.5 rounds.
+    """
+    size, sign = x & 0x7FFFFFFF, (x >> 16) & 0x8000
+    normal = tl.minimum((size - 0x38000000 + 0xFFF + ((size >> 13) & 1)) >> 13, 0x7C00)
+    small = tl.minimum(size, 0x38800000).to(tl.float32, bitcast=True) + 0.5
+    nearest = sign | tl.where(size < 0x38800000, small.to(tl.uint32, bitcast=True) - 0x3F000000, normal)
+    if NAN < 0:
+        nan = sign | 0x7E00 | ((size >> 13) & 0x3FF)
+    else:
+        nan = NAN
+    return tl.where(size > 0x7F800000, nan, nearest)
+
+
+@triton.jit
+def rounded(x, CAST: tl.constexpr, NAN: tl.constexpr):
+    """fp32 bits as they travel: CAST 1 as bf16, 2 as fp16.
+
+    NAN: what every NaN becomes; -1: a NaN keeps its sign and the upper bits of its payload, and becomes quiet.
+    """
+    if CAST == 1:
+        return rounded_bfloat16(x, NAN)
+    else:
+        return rounded_float16(x, NAN)
 
 
 @triton.jit
 def wire_bits(pointer, offset, mask, WIDTH: tl.constexpr, CAST: tl.constexpr, NAN: tl.constexpr):
-    """Elements as they travel, in uint32; CAST: `pointer` is to fp32, which travels as bf16."""
+    """Elements as they travel, in uint32; CAST: `pointer` is to fp32, which travels as another dtype."""
     if mask is None:
         x = tl.load(pointer + offset).to(tl.uint32)
     else:
         x = tl.load(pointer + offset, mask=mask, other=0).to(tl.uint32)
     if CAST:
-        x = rounded_bfloat16(x, NAN)
+        x = rounded(x, CAST, NAN)
     return x
 
 

@@ -27,6 +27,7 @@ from sync_runtime.tensors.device.bitops import (
 from sync_runtime.tensors.device.sections import UNIT_WORDS, Section
 
 _FILL_PARTS, _FILL_SIZE = 4, 1024
+_SPARE_ALIGN = 256
 
 
 @dataclass
@@ -44,6 +45,11 @@ class ChangeList:
     def capacity(self) -> int:
         """Entries that there is room for."""
         return int(self.where.numel())
+
+    def spare(self, used: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(where, value) beyond the used entries: memory that is free until the next list is made here."""
+        begin = -(-used // _SPARE_ALIGN) * _SPARE_ALIGN
+        return self.where[begin:], self.value[begin:]
 
     def grow(self, capacity: int) -> None:
         """The overflow path: more room, contents lost. The only allocation after warm-up, and only then."""

@@ -1,5 +1,7 @@
 """`fast` blocks: every border of gaps and steps, one canonical form."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -133,3 +135,16 @@ def test_a_position_just_outside_the_block_is_refused(num_elements: int) -> None
     assert gap_bits(num_elements - 1, 1) == bits
     with pytest.raises(FormatError, match="outside"):
         decode_fast(memoryview(body), bits=bits, num_changed=1, num_elements=num_elements - 1, width_bits=16)
+
+
+def test_many_announced_changes_in_few_bytes_reserve_nothing() -> None:
+    num_elements = 1 << 24
+    body = encode_fast(u32(0), u32(1), 1, 16)[1]
+    bits = gap_bits(num_elements, num_elements)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="too small"):
+            decode_fast(memoryview(body), bits=bits, num_changed=num_elements, num_elements=num_elements, width_bits=16)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 10
+    finally:
+        tracemalloc.stop()

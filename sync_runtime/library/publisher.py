@@ -1,0 +1,88 @@
+"""Publisher: the trainer's end. `publish` turns the weights as they are into a version."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from sync_runtime.library import engines
+from sync_runtime.library.coders import choose_coder, load_coder
+from sync_runtime.library.publishing import PublishSession
+from sync_runtime.library.settings import LibrarySettings
+from sync_runtime.library.version import Version
+from sync_runtime.library.weights import Weights
+from sync_runtime.local.messages import PROTOCOLS, Coder, Hello
+
+
+class Publisher:
+    """Publishes the weights of a model to all members of the group.
+
+        with Publisher(model) as publisher:
+            for step, batch in enumerate(batches):
+                train(model, batch)
+                publisher.publish(step=step)
+
+    Args:
+        model: a `torch.nn.Module` or a mapping from names to tensors, on the CPU or one GPU. Parameters and persistent
+            buffers travel; tied weights travel once.
+        wire_dtype: `torch.bfloat16` or `torch.float16` where fp32 tensors are masters of what the engines run.
+        socket: the sidecar's socket; by default what `SYNCGROUP_SOCKET` says, else its place in every pod.
+        timeout: seconds to wait for a sidecar when opening.
+        patience: seconds that `publish` waits for a sidecar that went away.
+        engine: where tensors come from; see `sync_runtime.library.engines`.
+        coder: `"sidecar"` or `"library"`; by default the library codes where weights are on a GPU.
+        host_snapshot: keep the last version (coder `"library"`) in pinned host memory instead of the GPU's.
+
+    Opening takes a full digest of the weights: if they are the newest version of the group, its line of versions is
+    continued; otherwise a new one starts. Weights must stand still while this object is made and while `publish` runs.
+    """
+
+    def __init__(
+        self, model: Any, *, wire_dtype: torch.dtype | None = None, socket: str | None = None, timeout: float = 60.0,
+        patience: float = 5.0, engine: str = "module", coder: Coder | None = None, host_snapshot: bool = False,
+        rank: int = 0, world_size: int = 1,
+    ) -> None:  # fmt: skip
+        weights = Weights(engines.attach(engine, model), wire_dtype)
+        name = choose_coder(coder, weights)
+        settings = LibrarySettings.read(socket)
+        hello = Hello(PROTOCOLS, "publisher", rank, world_size, os.getpid(), name, settings.release)
+        made = load_coder(name).make_publisher(weights, host_snapshot=host_snapshot)
+        self._session = PublishSession(weights, made, settings.socket, hello)
+        self._patience_s = patience
+        self._session.open(timeout)
+
+    @property
+    def version(self) -> Version | None:
+        """The last version that is durable; its digest is that of the weights then."""
+        return self._session.version
+
+    def publish(self, step: int | None = None, *, label: str = "") -> Version:
+        """Makes a version of the weights as they are and returns it once it is durable in the sidecar's spool.
+
+        Never waits for a member or a link. On an error nothing of the version stays, and training can go on: the next
+        call publishes what this one could not. `retry_helps` of the error says whether calling again can help; a
+        sidecar that went away (`SidecarLostError`) is dialled again in the background.
+
+        Args:
+            step: the trainer's own number for it; it travels with the version and means nothing to SyncGroup.
+            label: a remark, at most 256 characters.
+        """
+        return self._session.publish(step, label, self._patience_s)
+
+    def close(self, drain: float = 30.0) -> bool:
+        """Lets the last version out to the members for at most `drain` seconds; returns whether all have it."""
+        return self._session.close(drain)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.close(drain=0.0)

@@ -1,0 +1,185 @@
+"""A publisher's conversation with its sidecar: opening, publishing, going on after either end was lost.
+
+States: not connected; connected; open. Live weights are read by the thread that publishes alone, at moments when they
+stand still; what the background thread does needs none of them. Knows nothing of how weights are coded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from sync_runtime.errors import LocalError, LocalProtocolError, SidecarLostError, SyncError, WrongBaseError
+from sync_runtime.library.coders import PublishCoder
+from sync_runtime.library.connection import Connection
+from sync_runtime.library.version import Version
+from sync_runtime.library.weights import Weights
+from sync_runtime.local.channel import Channel
+from sync_runtime.local.faults import to_message
+from sync_runtime.local.messages import (
+    Anchor,
+    Blocks,
+    Close,
+    Closed,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Publish,
+    Published,
+)
+from sync_runtime.local.ranges import from_ranges
+
+ANSWER_TIMEOUT_S = 600.0
+"""The longest that one version may take to become durable; a sidecar that died is noticed at once."""
+CLOSE_SLACK_S = 5.0
+
+
+class PublishSession:
+    """One publisher. `version` is the last that is durable."""
+
+    def __init__(self, weights: Weights, coder: PublishCoder, socket: str, hello: Hello) -> None:
+        self._weights, self._coder = weights, coder
+        self.version: Version | None = None
+        self._needs_opening = True
+        self._closed = False
+        self._publishing = threading.Lock()
+        self._connection = Connection(socket, hello, self)
+
+    def open(self, timeout_s: float) -> None:
+        """Waits for a sidecar and opens; the background thread ends where that fails."""
+        self._connection.start()
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not self._connection.is_open:
+                self._connection.wait_connected(max(0.0, deadline - time.monotonic()))
+                with self._connection.streaming, suppress(SidecarLostError):  # it died again: wait for the next one
+                    self._open_fully()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def publish(self, step: int | None, label: str, patience_s: float) -> Version:
+        """A version of the weights as they are."""
+        connection = self._connection
+        connection.check_process()
+        if self._closed:
+            raise LocalError("this publisher was closed: make a new one")
+        with self._publishing, connection.streaming:
+            channel = self._opened_channel(patience_s)
+            request = Publish(step, label, "fast")
+            encoded = self._coder.encode()
+            connection.stream(channel, request, encoded.chunks, encoded.finish)
+            done = connection.answer(request, Published, ANSWER_TIMEOUT_S)
+            self._coder.published(done.digest)
+            self.version = Version(done.lineage, done.seq, done.digest, step)
+            return self.version
+
+    def close(self, drain_s: float) -> bool:
+        """Hangs up after the last version is out, or after `drain_s`."""
+        self._connection.check_process()
+        with self._publishing:
+            if self._closed:
+                return False
+            self._closed = True
+            try:
+                channel = self._connection.open_channel
+                request = Close(int(drain_s * 1000))
+                return self._connection.ask(channel, request, Closed, drain_s + CLOSE_SLACK_S).drained
+            except SyncError:
+                return False  # the versions are durable; the sidecar goes on delivering them if it lives
+            finally:
+                self._connection.close()
+
+    # --- the background thread -------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """The sidecar is back: goes on from the last version, without a look at weights that have gone on since."""
+        with self._connection.streaming:
+            if self._needs_opening:
+                return
+            try:
+                channel, opened = self._open(self._coder.resuming(), resume=True)
+            except WrongBaseError:
+                self._needs_opening = True  # by the next publish, when weights stand still
+                with self._connection.changed:
+                    self._connection.changed.notify_all()
+                return
+            self._coder.resumed(opened)
+            self._go_on(channel, opened)
+
+    def work(self, message: Message) -> bool:
+        """Anchor blocks are all that a sidecar asks of a publisher."""
+        if not isinstance(message, Blocks):
+            raise LocalProtocolError(f"the sidecar sent {type(message).__name__} to a publisher")
+        if not self._connection.streaming.acquire(blocking=False):
+            return False  # a version is on its way
+        try:
+            self._send_anchor(message)
+        finally:
+            self._connection.streaming.release()
+        return True
+
+    def lost(self) -> None:
+        """Whoever waits was told already."""
+
+    def _send_anchor(self, request: Blocks) -> None:
+        channel, version = self._connection.channel, self.version
+        try:
+            if version is None:
+                raise WrongBaseError("nothing has been published yet")
+            blocks = from_ranges(request.blocks, self._weights.blocks.num_blocks)
+            chunks = self._coder.anchor(version.seq, blocks)
+        except SidecarLostError:
+            raise
+        except SyncError as error:
+            channel.send(to_message("BLOCKS", error))
+            return
+        self._connection.stream(channel, Anchor(version.lineage, version.seq, request.blocks), chunks)
+
+    # --- opening; callers hold `streaming` ---------------------------------------------------------------------------
+
+    def _opened_channel(self, patience_s: float) -> Channel:
+        """Waits for a sidecar, and opens anew where the last version cannot be continued."""
+        deadline = time.monotonic() + patience_s
+        while not self._connection.is_open:
+            rest_s = max(0.0, deadline - time.monotonic())
+            self._connection.streaming.release()  # the background thread opens too
+            try:
+                self._connection.wait_until(self._can_go_on, rest_s)
+            finally:
+                self._connection.streaming.acquire()
+            if self._needs_opening:
+                self._open_fully()
+        return self._connection.open_channel
+
+    def _can_go_on(self) -> bool:
+        return self._connection.is_open or (self._needs_opening and self._connection.is_connected)
+
+    def _open_fully(self) -> None:
+        opening = self._coder.opening()
+        channel, opened = self._open(opening.digests, resume=False, chunks=opening.chunks)
+        self._coder.opened(opened)
+        self._go_on(channel, opened)
+
+    def _open(
+        self, digests: tuple[str, ...], *, resume: bool, chunks: Iterable[memoryview] | None = None
+    ) -> tuple[Channel, Opened]:
+        channel, document = self._connection.channel, self._weights.layout.document
+        request = Open(len(document), chunks is not None, digests, resume)
+
+        def parts() -> Iterator[memoryview]:
+            yield memoryview(document)
+            yield from chunks or ()
+
+        self._connection.stream(channel, request, parts())
+        return channel, self._connection.answer(request, Opened, ANSWER_TIMEOUT_S)
+
+    def _go_on(self, channel: Channel, opened: Opened) -> None:
+        if opened.lineage is None or opened.seq is None or opened.digest is None:
+            raise LocalProtocolError("the sidecar did not say which version the publisher goes on from")
+        self.version = Version(opened.lineage, opened.seq, opened.digest, opened.step)
+        self._needs_opening = False
+        self._connection.set_open(channel)

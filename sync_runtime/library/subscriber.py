@@ -1,0 +1,117 @@
+"""Subscriber: a rollout worker's end. Versions arrive while the engine generates; `activate` switches to the newest."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+
+from sync_runtime.library import engines
+from sync_runtime.library.coders import choose_coder, load_coder
+from sync_runtime.library.settings import LibrarySettings
+from sync_runtime.library.subscribing import SubscribeSession
+from sync_runtime.library.version import Version
+from sync_runtime.library.weights import Weights
+from sync_runtime.local.messages import PROTOCOLS, Coder, Hello
+
+SCRUB_TIMEOUT_S = 600.0
+
+
+class Subscriber:
+    """Keeps the weights of a model at the trainer's versions, bit for bit.
+
+        with Subscriber(model) as subscriber:
+            while True:
+                generate(model, subscriber.version)
+                subscriber.activate()  # between two batches: the safe point
+
+    Versions are received, checked and folded in the background. Nothing touches the weights but `activate`, and then
+    all tensors change or none does. Results made under a version carry its lineage, seq and digest.
+
+    While `version` is None the weights are of no known version (a worker that joins with other weights): whole weights
+    are being written into them, and results made now are nobody's.
+
+    Args:
+        model: a `torch.nn.Module` or a mapping from names to tensors, on the CPU or one GPU, with the names, shapes and
+            dtypes that the trainer publishes.
+        socket: the sidecar's socket; by default what `SYNCGROUP_SOCKET` says, else its place in every pod.
+        timeout: seconds to wait for a sidecar when opening.
+        patience: seconds that `activate` waits for the sidecar's leave.
+        engine: where tensors come from; see `sync_runtime.library.engines`.
+        coder: `"sidecar"` or `"library"`; by default the library codes where weights are on a GPU.
+    """
+
+    def __init__(
+        self, model: Any, *, socket: str | None = None, timeout: float = 60.0, patience: float = 5.0,
+        engine: str = "module", coder: Coder | None = None, rank: int = 0, world_size: int = 1,
+    ) -> None:  # fmt: skip
+        weights = Weights(engines.attach(engine, model))
+        name = choose_coder(coder, weights)
+        settings = LibrarySettings.read(socket)
+        hello = Hello(PROTOCOLS, "subscriber", rank, world_size, os.getpid(), name, settings.release)
+        self._patience_s = patience
+        made = load_coder(name).make_subscriber(weights, self._between)
+        self._session = SubscribeSession(weights, made, settings.socket, hello)
+        self._session.open(timeout)
+
+    @property
+    def version(self) -> Version | None:
+        """The version that the weights are; None while they are none."""
+        return self._session.version
+
+    @property
+    def staged(self) -> Version | None:
+        """The version that `activate` would switch to; None where there is none."""
+        return self._session.staging.staged
+
+    @property
+    def stale(self) -> bool:
+        """Whether something newer is known than what is live, or live weights are of no version or were found wrong."""
+        return self._session.is_stale
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a scrub found weights that are not the version's; results since the last good one do not count."""
+        return self._session.staging.is_poisoned
+
+    def wait(self, seq: int | None = None, *, timeout: float | None = None) -> Version | None:
+        """Waits until a version is staged that is newer than the live one; with `seq`: staged or live, that or later.
+
+        Returns it, or None after `timeout` seconds.
+        """
+        return self._session.wait(seq, timeout)
+
+    def activate(self) -> Version | None:
+        """Switches to the newest staged version and returns it. Call it while nothing reads the weights.
+
+        Returns None, and changes nothing, where nothing is staged or a new trainer has taken over meanwhile. Raises
+        `SidecarLostError` where the sidecar is away: the weights stay as they are, and calling again later helps. If
+        this is interrupted while it writes, the next call completes it first.
+        """
+        return self._session.activate(self._patience_s)
+
+    def scrub(self) -> bool:
+        """Compares all weights with what the version says; False: they are wrong, and a repair will be staged.
+
+        Call it after generation has resumed; weights are only read.
+        """
+        return self._session.scrub(SCRUB_TIMEOUT_S)
+
+    def note(self, *, tokens_per_second: int | None = None) -> None:
+        """Tells the sidecar how fast this worker generates, for the member's report."""
+        self._session.note(tokens_per_second)
+
+    def close(self) -> None:
+        """Hangs up; the weights stay as they are."""
+        self._session.close()
+
+    def _between(self) -> None:
+        self._session.between()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,335 @@
+"""A subscriber's conversation with its sidecar: opening, staging in the background, activating at a safe point.
+
+The background thread receives and folds while the engine generates; live weights are written by the thread that
+activates alone (but for whole weights that come to a member out of service). Knows nothing of how weights are coded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from sync_runtime.errors import FenceError, LocalError, LocalProtocolError, SidecarLostError, SyncError
+from sync_runtime.library.coders import Receiver, StageCoder
+from sync_runtime.library.connection import Connection
+from sync_runtime.library.staging import Staging
+from sync_runtime.library.version import Version
+from sync_runtime.library.weights import Weights
+from sync_runtime.local.faults import to_message
+from sync_runtime.local.messages import (
+    Activate,
+    Activated,
+    Cancel,
+    Data,
+    End,
+    Go,
+    Head,
+    Hello,
+    Known,
+    Message,
+    Note,
+    Open,
+    Opened,
+    Scrubbed,
+    Stage,
+    Staged,
+    Unstage,
+)
+
+ANSWER_TIMEOUT_S = 600.0
+_TURN_S = 0.005
+_LOOK_S = 1.0
+
+
+class SubscribeSession:
+    """One subscriber."""
+
+    def __init__(self, weights: Weights, coder: StageCoder, socket: str, hello: Hello) -> None:
+        self._weights, self._coder = weights, coder
+        self.staging = Staging()
+        self.newest: Version | None = None
+        """The newest version that the sidecar has told of."""
+        self._closed = False
+        self._activating = False
+        self._torn: tuple[Version, Any] | None = None
+        """A version whose scatter began and did not end, with its list."""
+        self._using = threading.Lock()
+        """Held by whoever reads or writes live weights in a way that must not overlap."""
+        self._stage: Stage | None = None
+        self._receiver: Receiver | None = None
+        self._began_ns = 0
+        self.connection = Connection(socket, hello, self)
+
+    def open(self, timeout_s: float) -> None:
+        """Waits for a sidecar and opens; the background thread ends where that fails."""
+        self.connection.start()
+        try:
+            self.connection.wait_until(lambda: self.connection.is_open, timeout_s)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    @property
+    def version(self) -> Version | None:
+        """What the live weights are; None: no version, or half of one and half of another."""
+        return None if self._torn is not None else self.staging.live
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether live weights are known not to be the newest, or not to be right."""
+        with self.connection.changed:
+            live, staged, newest = self.version, self.staging.staged, self.newest
+            if live is None or self.staging.is_poisoned or staged not in (None, live):
+                return True
+            return newest is not None and (newest.lineage != live.lineage or newest.seq > live.seq)
+
+    def between(self) -> None:
+        """In the middle of long work in the background: receives, so that whoever activates is not kept waiting."""
+        if self.connection.in_background:
+            self.connection.pump()
+
+    def check(self) -> None:
+        """Raises LocalError where this object cannot be used."""
+        self.connection.check_process()
+        if self._closed:
+            raise LocalError("this subscriber was closed: make a new one")
+
+    def wait(self, seq: int | None, timeout_s: float | None) -> Version | None:
+        """Waits until a version is staged that is newer than the live one, or is at least `seq`."""
+        self.check()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self.connection.changed:
+            while (found := self._wanted(seq)) is None:
+                rest_s = None if deadline is None else deadline - time.monotonic()
+                if (rest_s is not None and rest_s <= 0) or self._closed:
+                    return None
+                self.connection.check_thread()
+                self.connection.changed.wait(_LOOK_S if rest_s is None else min(rest_s, _LOOK_S))
+            return found
+
+    def activate(self, patience_s: float) -> Version | None:
+        """One switch or none."""
+        self.check()
+        if self._torn is None and self.staging.staged is None:
+            return None
+        with self._using:
+            mended = self._mend()
+            return self._activate(patience_s) or mended
+
+    def scrub(self, timeout_s: float) -> bool:
+        """Live weights against what they should be."""
+        self.check()
+        with self._using:
+            self._mend()
+            version = self.staging.live
+            if version is None:
+                raise LocalError("there is no version yet: wait for one and activate it first")
+            channel = self.connection.open_channel
+            request, chunks = self._coder.scrub(version)
+            if request.state:
+                with self.connection.streaming:
+                    self.connection.stream(channel, request, chunks)
+                found = self.connection.answer(request, Scrubbed, timeout_s)
+            else:
+                found = self.connection.ask(channel, request, Scrubbed, timeout_s)
+            with self.connection.changed:
+                self.staging.is_poisoned = not found.passed
+                self.connection.changed.notify_all()
+            return found.passed
+
+    def note(self, tokens_per_second: int | None) -> None:
+        """Figures for the member's report; lost without a word where no sidecar is there."""
+        self.check()
+        with suppress(SidecarLostError):
+            self.connection.open_channel.send(Note(tokens_per_second, {}))
+
+    def close(self) -> None:
+        """Hangs up."""
+        self.connection.check_process()
+        self._closed = True
+        with self.connection.changed:
+            self.connection.changed.notify_all()
+        self.connection.close()
+
+    def _wanted(self, seq: int | None) -> Version | None:
+        staged, live = self.staging.staged, self.staging.live
+        if seq is None:
+            return None if staged == live else staged
+        return next((found for found in (staged, live) if found is not None and found.seq >= seq), None)
+
+    def _mend(self) -> Version | None:
+        """Ends a scatter that was interrupted: its leave was given, and live weights are nothing until it is done."""
+        if self._torn is None:
+            return None
+        version, layer = self._torn
+        self._write(version, layer)
+        return version
+
+    def _activate(self, patience_s: float) -> Version | None:
+        with self.connection.changed:
+            version, layer = self.staging.staged, self.staging.folded
+            if version is None:
+                return None
+            self._activating = True
+        try:
+            channel = self.connection.open_channel
+            self.connection.ask(channel, Activate(version.lineage, version.seq), Go, patience_s)
+            self._write(version, layer)
+        except FenceError:
+            with self.connection.changed:
+                self.staging.forget()  # of a trainer that was replaced
+            return None
+        finally:
+            with self.connection.changed:
+                self._activating = False
+                self.connection.changed.notify_all()
+        return version
+
+    def _write(self, version: Version, layer: Any) -> None:
+        """The pause: from the first changed element to the last."""
+        began_ns = time.perf_counter_ns()
+        self._torn = (version, layer)
+        self._coder.apply(layer)
+        pause_us = (time.perf_counter_ns() - began_ns) // 1000
+        with self.connection.changed:
+            self.staging.activated(version, self._coder.fold)
+            self._torn = None
+        with suppress(SidecarLostError):  # it is live all the same; opening again proves it
+            self.connection.open_channel.send(Activated(version.lineage, version.seq, pause_us))
+
+    # --- the background thread -------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """Opens with the live weights: whatever they prove to be is where both go on."""
+        while self._torn is not None:  # half written: wait until the user's thread has mended it
+            self.connection.pump(_TURN_S)
+        with self._using, self.connection.streaming:
+            channel, opening, document = self.connection.channel, self._coder.opening(), self._weights.layout.document
+            request = Open(len(document), opening.chunks is not None, opening.digests, False)
+            self.connection.stream(channel, request, _parts(document, opening.chunks))
+            opened = self.connection.answer(request, Opened, ANSWER_TIMEOUT_S)
+            with self.connection.changed:
+                self.staging.live = _version(opened)
+                self.staging.is_poisoned = False
+        self.connection.set_open(channel)
+
+    def work(self, message: Message) -> bool:
+        """Streams of staged versions, and news."""
+        if isinstance(message, Stage):
+            self._begin(message)
+        elif isinstance(message, Data):
+            self._feed(message)
+        elif isinstance(message, End | Cancel):
+            self._end(complete=isinstance(message, End))
+        elif isinstance(message, Unstage):
+            if self._activating:
+                return False
+            with self.connection.changed:
+                self.staging.unstage(message.version, self._coder.fold)
+                self.connection.changed.notify_all()
+        elif isinstance(message, Known):
+            with self.connection.changed:
+                self.staging.prove(Version(message.lineage, message.seq, message.digest, message.step))
+                self.connection.changed.notify_all()
+        elif isinstance(message, Head):
+            with self.connection.changed:
+                self.newest = Version(message.lineage, message.seq, message.digest, message.step)
+                self.connection.changed.notify_all()
+        else:
+            raise LocalProtocolError(f"the sidecar sent {type(message).__name__} to a subscriber")
+        return True
+
+    def lost(self) -> None:
+        """What was staged is void; what is live stays."""
+        with self.connection.changed:
+            self._stage = self._receiver = None
+            self.staging.forget()
+            self.connection.changed.notify_all()
+
+    def _begin(self, stage: Stage) -> None:
+        if self._stage is not None:
+            raise LocalProtocolError("the sidecar began a stream inside another one")
+        self._stage, self._began_ns = stage, time.perf_counter_ns()
+        try:
+            with self.connection.changed:
+                self.staging.check(stage)
+                if stage.base is None:
+                    self.staging.replace_live()
+            self._receiver = self._coder.receive(stage)
+        except SidecarLostError:
+            raise
+        except SyncError as error:
+            self._refuse(error)
+
+    def _feed(self, data: Data) -> None:
+        if self._stage is None:
+            raise LocalProtocolError("the sidecar sent DATA without a stream")
+        channel = self.connection.channel
+        with channel.take(data) as part:
+            if self._receiver is not None:
+                try:
+                    self._receiver.feed(part)
+                except SidecarLostError:
+                    raise
+                except SyncError as error:
+                    self._refuse(error)
+        channel.done(data.size)
+
+    def _end(self, *, complete: bool) -> None:
+        stage, receiver = self._stage, self._receiver
+        if stage is None:
+            raise LocalProtocolError("the sidecar ended a stream that it had not begun")
+        self._stage = self._receiver = None
+        if receiver is None or not complete:
+            return
+        try:
+            with self.connection.changed:
+                base, under = self.staging.top, self.staging.folded
+            self._add(stage, receiver.finish(base, under))
+        except SidecarLostError:
+            raise
+        except SyncError as error:
+            self._refuse(error)
+            return
+        spent_us = (time.perf_counter_ns() - self._began_ns) // 1000
+        self.connection.channel.send(Staged(stage.lineage, stage.seq, {"stage": spent_us}))
+
+    def _add(self, stage: Stage, layer: Any) -> None:
+        """Folds a version in; folding goes on beside an activation, and its result is used if nothing moved."""
+        version, repair = Version(stage.lineage, stage.seq, stage.digest, stage.step), self.staging.is_repair(stage)
+        while True:
+            turn, below = self.staging.turn, self.staging.folded
+            folded = layer
+            if below is not None:
+                folded = self._coder.fold(layer, below) if repair else self._coder.fold(below, layer)
+            while self._activating:
+                self.connection.pump(_TURN_S)
+            with self.connection.changed:
+                if self._activating or self.staging.turn != turn:
+                    continue
+                self.staging.check(stage)
+                if repair:
+                    self.staging.add_repair(layer, folded)
+                else:
+                    self.staging.add(version, layer, folded)
+                self.connection.changed.notify_all()
+                return
+
+    def _refuse(self, error: SyncError) -> None:
+        """Tells the sidecar; the rest of the stream is thrown away."""
+        self._receiver = None
+        self.connection.channel.send(to_message("STAGE", error))
+
+
+def _parts(document: bytes, chunks: Iterable[memoryview] | None) -> Iterator[memoryview]:
+    yield memoryview(document)
+    yield from chunks or ()
+
+
+def _version(opened: Opened) -> Version | None:
+    if opened.lineage is None or opened.seq is None or opened.digest is None:
+        return None
+    return Version(opened.lineage, opened.seq, opened.digest, opened.step)

@@ -1,0 +1,139 @@
+"""Which object leads a member from where it stands to the newest version (PROTOCOL.md, section 5). Pure.
+
+An index of the spool in, an answer out; keys may come from hostile peers. Knows no bytes, no members and no links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from sync_runtime.bucket.keys import ANCHOR, FAST, ObjectKey, VersionRef, delta_key
+
+
+@dataclass(frozen=True)
+class Step:
+    """A link of a lineage, taken forward or back."""
+
+    link: ObjectKey
+    is_back: bool = False
+
+
+@dataclass(frozen=True)
+class Path:
+    """What an object would be made of. No steps: both versions are one state under two names."""
+
+    key: ObjectKey
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The member has it."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """The object is there."""
+
+    key: ObjectKey
+
+
+@dataclass(frozen=True)
+class Make:
+    """Several links forward, merged."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """A way into another lineage or to an older version: negated links, merged with what follows."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """No way leads there: full weights, while the member is out of service."""
+
+    key: ObjectKey
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Nothing can be done for a member in service; it must go out of service for an anchor."""
+
+
+Choice = Nothing | Push | Make | WayBack | Anchor | Unknown
+
+
+@dataclass(frozen=True)
+class SpoolIndex:
+    """What a choice looks at."""
+
+    stored: Collection[ObjectKey]
+    origins: Mapping[str, VersionRef | None] = field(default_factory=dict)
+    """For each known lineage the version of another one that it started from."""
+
+
+def choose(held: VersionRef | None, newest: VersionRef, index: SpoolIndex, *, out_of_service: bool = False) -> Choice:
+    """How a member gets from what it holds to the newest version; `held` None: its state is no known version."""
+    if held == newest:
+        return Nothing()
+    if held is not None:
+        key = key_between(held, newest)
+        if key in index.stored:
+            return Push(key)
+        path = find_path(key, index)
+        if path is not None:
+            return WayBack(path) if key.is_way_back else Make(path)
+    if out_of_service:
+        anchor = ObjectKey(newest.lineage, None, None, newest.seq, ANCHOR)
+        return Push(anchor) if anchor in index.stored else Anchor(anchor)
+    return Unknown()
+
+
+def key_between(base: VersionRef, target: VersionRef) -> ObjectKey:
+    """The key of the `fast` object from one version to another."""
+    if base.lineage == target.lineage:
+        return delta_key(target.lineage, base.seq, target.seq)
+    return ObjectKey(target.lineage, base.lineage, base.seq, target.seq, FAST)
+
+
+def find_path(key: ObjectKey, index: SpoolIndex) -> Path | None:
+    """The stored links that make an object; None: one is missing, or no way leads there."""
+    base, target = key.base, key.target
+    if base is None or key.codec != FAST:
+        return None
+    lineages = _lineages_between(base.lineage, target.lineage, index.origins)
+    if lineages is None:
+        return None
+    steps: list[Step] = []
+    at = base.seq
+    for here, following in zip(lineages, [*lineages[1:], None], strict=True):
+        fork = None if following is None else index.origins[following]
+        end = target.seq if fork is None else fork.seq
+        if abs(end - at) > len(index.stored):
+            return None  # before a list of that length is made
+        steps += _steps(here, at, end)
+        at = end
+    complete = all(step.link in index.stored for step in steps)
+    return Path(key, tuple(steps)) if complete else None
+
+
+def _lineages_between(first: str, last: str, origins: Mapping[str, VersionRef | None]) -> list[str] | None:
+    """The lineages from an ancestor to its descendant, both included."""
+    found = [last]
+    while found[0] != first:
+        origin = origins.get(found[0])
+        if origin is None or origin.lineage in found:
+            return None
+        found.insert(0, origin.lineage)
+    return found
+
+
+def _steps(lineage: str, first: int, last: int) -> list[Step]:
+    if first <= last:
+        return [Step(delta_key(lineage, seq, seq + 1)) for seq in range(first, last)]
+    return [Step(delta_key(lineage, seq - 1, seq), is_back=True) for seq in range(first, last, -1)]

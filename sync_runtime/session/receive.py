@@ -1,0 +1,381 @@
+"""A member's session towards its parent: takes objects in, checks them, keeps them, hands them on.
+
+Lives on the brain's loop. Every message passes the fences first; a manifest counts only with the trainer's signature.
+What is complete goes to the spool, to the children (`relay`) and to the engine (`members`); nothing is decoded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, check_manifest, parse_key
+from sync_runtime.bucket.manifest import Manifest, open_envelope, parse_manifest
+from sync_runtime.bucket.spool import ObjectReceiver, Spool, StoredObject
+from sync_runtime.errors import (
+    FenceError,
+    FormatError,
+    SignatureError,
+    SpoolError,
+    SyncError,
+)
+from sync_runtime.identity.errors import IdentityError
+from sync_runtime.identity.signing import TrustedSigners
+from sync_runtime.session.machine import Machine, TransferEffect, TransferEvent, TransferState, transfer_machine
+from sync_runtime.session.relay import Distributor, Shelved
+from sync_runtime.session.versions import Versions
+from sync_runtime.transport.messages import (
+    Abort,
+    Begin,
+    Drop,
+    Follow,
+    Head,
+    Index,
+    LayoutDocument,
+    ManifestEnvelope,
+    Message,
+    Signer,
+    Want,
+)
+
+
+class Parent(Protocol):
+    """A link to a parent, as far as it is used here."""
+
+    @property
+    def name(self) -> str:
+        """Its member name."""
+
+    def send(self, message: Message) -> None:
+        """A control message."""
+
+    def finish(self, transfer: int) -> None:
+        """Nothing more is expected of this transfer."""
+
+    def close(self, reason: str, message: str, *, retry: bool = True) -> None:
+        """Ends the link; the dialler goes to the next parent."""
+
+
+class Engine(Protocol):
+    """The member's own engine, which wants what arrives."""
+
+    def holds(self) -> VersionRef | None:
+        """The version it holds, or will hold once all that is staged is activated; None: unknown."""
+
+    def digest(self) -> str | None:
+        """The full digest of the weights it opened with, where that is no known version."""
+
+    def out_of_service(self) -> bool:
+        """Whether it may be given an anchor."""
+
+    def learned(self) -> None:
+        """Versions became known: the digest may be one of them."""
+
+    def arrived(self, stored: StoredObject) -> None:
+        """An object is complete and durable."""
+
+
+@dataclass
+class Incoming:
+    """An object on its way in."""
+
+    key: ObjectKey
+    begin: Begin
+    receiver: ObjectReceiver
+    machine: Machine[TransferState, TransferEvent, TransferEffect] = field(default_factory=transfer_machine)
+    envelope: bytes | None = None
+    manifest: Manifest | None = None
+    committing: bool = False
+
+
+class SpoolSink:
+    """Puts buckets into the spool, in the streams' threads. A bucket may come before the loop has seen its BEGIN."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    def put(self, *, transfer: int, key: str, index: int, offset: int, data: memoryview, sha256: bytes) -> bool:
+        """Keeps a bucket; False: it was there."""
+        parsed = parse_key(key)
+        if self._spool.stored(parsed) is not None:
+            return False
+        return self._spool.receive(parsed).put(index, offset, data, sha256)
+
+
+@dataclass(frozen=True)
+class MemberContext:
+    """What the session works with."""
+
+    spool: Spool
+    versions: Versions
+    distributor: Distributor
+    signers: TrustedSigners
+    group_uid: str
+    codecs: Callable[[], tuple[str, ...]]
+    """What to ask the parent for, best first."""
+    begun: Callable[[Begin], None]
+    """Told of every transfer, for traces."""
+
+
+class ReceiverSession:
+    """Everything between the parent and the spool."""
+
+    def __init__(self, context: MemberContext, engine: Engine) -> None:
+        self._context, self._engine = context, engine
+        self.sink = SpoolSink(context.spool)
+        self.refusals: Counter[str] = Counter()
+        self._parent: Parent | None = None
+        self._incoming: dict[ObjectKey, Incoming] = {}
+        self._transfers: dict[int, ObjectKey] = {}
+        self._wanted: set[ObjectKey] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        for chain in context.spool.signers():
+            self._trust(chain.decode("ascii", "replace"), keep=False)
+
+    @property
+    def parent(self) -> str | None:
+        """Whom it receives from."""
+        return None if self._parent is None else self._parent.name
+
+    @property
+    def incoming(self) -> tuple[Incoming, ...]:
+        """What is on its way."""
+        return tuple(self._incoming.values())
+
+    # --- the link ----------------------------------------------------------------------------------------------------
+
+    def connected(self, parent: Parent) -> None:
+        """A parent welcomed us: ask for the rest of what is partial, then say what is held."""
+        self._parent, self._transfers = parent, {}
+        for key in self._context.spool.partial():
+            self._ask_rest(key)
+        self.follow()
+
+    def gone(self, parent: Parent) -> None:
+        """What is verified stays; the next parent brings the rest."""
+        if parent is self._parent:
+            self._parent, self._transfers = None, {}
+
+    def follow(self) -> None:
+        """Tells the parent what is held, so that it pushes what follows."""
+        if self._parent is None:
+            return
+        holds = self._engine.holds()
+        while holds is not None:
+            following = [one.key.target for one in self._incoming.values() if one.key.base == holds]
+            following += [key.target for key in self._wanted if key.base == holds]
+            if not following:
+                break
+            holds = max(following, key=lambda version: version.seq)
+        self._parent.send(
+            Follow(
+                lineage=None if holds is None else holds.lineage,
+                seq=None if holds is None else holds.seq,
+                digest=None if holds is not None else self._engine.digest(),
+                codecs=list(self._context.codecs()),  # type: ignore[arg-type]
+                out_of_service=self._engine.out_of_service(),
+                want_anchor=holds is None and self._engine.digest() is not None,
+            )
+        )
+
+    def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
+        """A child wants what is not here: ask the own parent, once."""
+        if self._parent is None:
+            self._context.distributor.missing(key, "NotReady")
+            return
+        self._wanted.add(key)
+        self._parent.send(Want(key=key.text, have=[], blocks=blocks))
+
+    def arrived(self, parent: Parent, message: Message) -> None:
+        """A message of the parent; what breaks a rule ends the link with a counted reason."""
+        if parent is not self._parent:
+            return
+        try:
+            self._take(message)
+        except FenceError as error:
+            self._turn_away(parent, type(error).__name__.removesuffix("Error"), str(error))
+        except (SignatureError, IdentityError, FormatError) as error:
+            self._turn_away(parent, "BadParent", str(error))
+
+    def bucket_kept(self, key_text: str, index: int) -> None:
+        """A bucket is verified and in the spool: pass it on."""
+        try:
+            key = parse_key(key_text)
+        except FormatError:
+            return
+        self._context.distributor.bucket(key, index)
+        incoming = self._incoming.get(key)
+        if incoming is not None:
+            self._check_complete(incoming)
+
+    def bucket_failed(self, key_text: str, error: Exception) -> None:
+        """The spool could not keep it; transport dropped the transfer."""
+        self.refusals[type(error).__name__] += 1
+        incoming = self._incoming.pop(parse_key(key_text), None)
+        if incoming is not None:
+            self._context.distributor.aborted(incoming.key, "NotKept")
+
+    async def close(self) -> None:
+        """Waits for what is being committed."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def _take(self, message: Message) -> None:
+        context = self._context
+        match message:
+            case Signer(certificates=certificates):
+                self._trust(certificates, keep=True)
+            case Index():
+                self._admit(message.term, message.incarnation)
+                start = None if message.start is None else VersionRef(message.start.lineage, message.start.seq)
+                context.versions.learn_lineage(message.lineage, message.versions, start=start)
+                context.distributor.set_index(message)
+                self._engine.learned()
+            case Head():
+                self._admit(message.term, message.incarnation)
+                if context.versions.learn_head(VersionRef(message.lineage, message.seq), message.digest):
+                    context.distributor.set_head(message)
+                    self._engine.learned()
+            case LayoutDocument(document=document):
+                context.spool.put_layout(document)
+            case Begin():
+                self._begin(message)
+            case ManifestEnvelope(transfer=transfer, envelope=envelope):
+                self._manifest(transfer, envelope)
+            case Abort(transfer=transfer, reason=reason):
+                self._abort(transfer, reason)
+            case _:
+                return
+
+    def _admit(self, term: int, incarnation: str) -> None:
+        self._context.versions.fence.admit(term, incarnation)
+
+    def _trust(self, certificates: str, *, keep: bool) -> None:
+        pem = certificates.encode("ascii", "replace")
+        try:
+            self._context.signers.add(pem)
+        except IdentityError:
+            if keep:
+                raise
+            return  # one of the spool's that has ended, or of another CA
+        self._context.distributor.add_signer(certificates)
+        if keep:
+            self._context.spool.put_signer(pem)
+
+    def _begin(self, begin: Begin) -> None:
+        self._admit(begin.term, begin.incarnation)
+        key = parse_key(begin.key)
+        self._wanted.discard(key)
+        stored = self._context.spool.stored(key)
+        if stored is not None:
+            self._drop(begin.transfer, "HaveIt")
+            self._engine.arrived(stored)
+            return
+        incoming = self._incoming.get(key)
+        if incoming is None:
+            try:
+                receiver = self._context.spool.receive(key)
+            except SpoolError as error:
+                self.refusals[type(error).__name__] += 1
+                self._drop(begin.transfer, "NoRoom")
+                return
+            incoming = self._incoming[key] = Incoming(key, begin, receiver)
+            template = begin.model_copy(update={"transfer": 0})
+            kept = [index for start, end in receiver.have() for index in range(start, end)]
+            self._context.distributor.begun(Shelved(key, template, receiver, kept))
+        self._transfers[begin.transfer] = key
+        self._context.begun(begin)
+
+    def _manifest(self, transfer: int, envelope: bytes) -> None:
+        incoming = self._incoming.get(self._transfers.get(transfer, _NOBODY))
+        if incoming is None:
+            return
+        manifest = self._verified(incoming, envelope)
+        incoming.envelope, incoming.manifest = envelope, manifest
+        kept_bytes = incoming.receiver.kept_bytes
+        incoming.receiver.check(manifest)
+        if incoming.receiver.kept_bytes < kept_bytes:
+            raise FormatError(f"buckets of {incoming.key} came under other hashes than its manifest names")
+        self._check_complete(incoming)
+
+    def _verified(self, incoming: Incoming, envelope: bytes) -> Manifest:
+        """A manifest that a trainer of this group signed and that is of the object announced; raises otherwise."""
+        document, signature = open_envelope(envelope)
+        try:
+            self._context.signers.verify(document, signature, datetime.datetime.now(datetime.UTC))
+        except IdentityError as error:
+            raise SignatureError(f"the manifest of {incoming.key} is not signed by a trainer: {error}") from error
+        manifest = parse_manifest(document)
+        check_manifest(incoming.key, manifest)
+        begin = incoming.begin
+        if manifest.layout_hash != begin.layout:
+            raise FormatError(f"the manifest of {incoming.key} is of another layout than was announced")
+        if manifest.base is not None and begin.base is not None and str(manifest.base.digest) != begin.base.digest:
+            raise FormatError(f"the manifest of {incoming.key} starts from another state than was announced")
+        return manifest
+
+    def _check_complete(self, incoming: Incoming) -> None:
+        manifest = incoming.manifest
+        if manifest is None or incoming.envelope is None or incoming.committing:
+            return
+        if incoming.receiver.check(manifest):
+            return
+        incoming.committing = True
+        task = asyncio.create_task(self._commit(incoming, incoming.envelope))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _commit(self, incoming: Incoming, envelope: bytes) -> None:
+        """All buckets of a good manifest are here: durable, then onward."""
+        try:
+            stored = await asyncio.to_thread(incoming.receiver.commit, envelope)
+        except SyncError as error:
+            self.refusals[type(error).__name__] += 1
+            incoming.committing = False
+            return
+        incoming.machine.feed(TransferEvent.ALL_KEPT)
+        self._incoming.pop(incoming.key, None)
+        for transfer in [number for number, key in self._transfers.items() if key == incoming.key]:
+            del self._transfers[transfer]
+            if self._parent is not None:
+                self._parent.finish(transfer)
+        self._context.distributor.completed(incoming.key, envelope)
+        self._context.distributor.stored(incoming.key)
+        self._engine.arrived(stored)
+
+    def _abort(self, transfer: int, reason: str) -> None:
+        key = self._transfers.pop(transfer, None)
+        incoming = None if key is None else self._incoming.pop(key, None)
+        if key is None or incoming is None:
+            return
+        incoming.machine.feed(TransferEvent.ABANDONED)
+        incoming.receiver.abort()
+        self._wanted.discard(key)
+        self._context.distributor.aborted(key, reason)
+        self.follow()
+
+    def _ask_rest(self, key: ObjectKey) -> None:
+        if self._parent is None:
+            return
+        try:
+            have = self._context.spool.receive(key).have()
+        except SpoolError:
+            return
+        self._wanted.add(key)
+        self._parent.send(Want(key=key.text, have=[list(run) for run in have], blocks=None))
+
+    def _drop(self, transfer: int, reason: str) -> None:
+        if self._parent is not None:
+            self._parent.send(Drop(transfer=transfer, reason=reason))
+
+    def _turn_away(self, parent: Parent, reason: str, message: str) -> None:
+        self.refusals[reason] += 1
+        parent.close(reason, message, retry=False)
+
+
+_NOBODY = ObjectKey("0" * 32, None, None, 0, "anchor")

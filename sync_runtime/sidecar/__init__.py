@@ -1,0 +1,51 @@
+"""The sidecar: composition root of everything that runs beside the user's process. No torch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sync_runtime.control.api import ControlServer
+from sync_runtime.settings import SidecarSettings, from_environment
+from sync_runtime.sidecar.brain import Sidecar
+from sync_runtime.sidecar.view import View
+from sync_runtime.standalone import load_group, settings_of
+
+__all__ = ["Sidecar", "run_sidecar", "serve"]
+
+
+def run_sidecar(*, config: Path | None, member: str | None, environment: Mapping[str, str]) -> int:
+    """Runs one member's sidecar until it is told to stop; returns the exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if config is not None and member is not None:
+        settings = settings_of(load_group(config), member, config.resolve())
+    else:
+        settings = from_environment(environment)
+    asyncio.run(serve(settings, environment))
+    return 0
+
+
+async def serve(settings: SidecarSettings, environment: Mapping[str, str]) -> None:
+    """The sidecar from start to a signal."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    sidecar = Sidecar(settings, environment)
+    control = ControlServer(View(sidecar), settings.control)
+    try:
+        await sidecar.start()
+        await control.start()
+        port = "none" if sidecar.listener is None else str(sidecar.listener.port)
+        logging.getLogger(__name__).info(
+            "sidecar of %s, group %s: data port %s, control http://127.0.0.1:%d",
+            settings.member, settings.group, port, control.port,
+        )  # fmt: skip
+        await stop.wait()
+    finally:
+        await control.close()
+        await sidecar.close()

@@ -1,0 +1,281 @@
+"""One sidecar: builds the parts for its member's role and carries every event to the part that it concerns.
+
+The brain is one asyncio loop. Transport's threads hand events over; libraries and HTTP live on the loop. It decides
+nothing about weights itself: sessions do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from sync_runtime.bucket.keys import ObjectKey
+from sync_runtime.bucket.spool import Spool
+from sync_runtime.errors import LocalProtocolError, SettingsError
+from sync_runtime.identity.names import expect
+from sync_runtime.identity.watch import CertificateWatch
+from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.messages import Hello as LocalHello
+from sync_runtime.local.messages import Message as LocalMessage
+from sync_runtime.membership.documents import LeaseName, LeaseTimes, pod_owner
+from sync_runtime.membership.file import FileLease
+from sync_runtime.membership.keeper import Lease, LeaseKeeper
+from sync_runtime.session.local_server import Admission as LocalAdmission
+from sync_runtime.session.local_server import LocalLimits, LocalServer
+from sync_runtime.session.mirror import sweep
+from sync_runtime.session.relay import Distributor, Supply
+from sync_runtime.session.versions import Versions
+from sync_runtime.settings import SidecarSettings
+from sync_runtime.sidecar.admission import ChildPolicy, Standing
+from sync_runtime.sidecar.plans import PlanWatch
+from sync_runtime.sidecar.roles import Rollout, Trainer
+from sync_runtime.transport.child import ChildLink
+from sync_runtime.transport.events import (
+    BucketFailed,
+    BucketKept,
+    ChildConnected,
+    ChildGone,
+    DialFailed,
+    Event,
+    MessageArrived,
+    ParentConnected,
+    ParentGone,
+    PayloadDone,
+    Refused,
+)
+from sync_runtime.transport.listener import Listener
+from sync_runtime.transport.messages import Hello
+
+_log = logging.getLogger(__name__)
+HOUSEKEEPING_S = 1.0
+LOG_EVERY_S = 60.0
+
+
+class Sidecar:
+    """The sync runtime of one member."""
+
+    def __init__(self, settings: SidecarSettings, environment: Mapping[str, str]) -> None:
+        self.settings, self.environment = settings, environment
+        self.plans = PlanWatch(settings)
+        check_role(settings, self.plans)
+        self.release = _release()
+        self.identity = CertificateWatch(settings.identity_dir)
+        expect(self.identity.identity, group_uid=settings.group_uid, roles=(settings.role,), member=settings.member)
+        retention = self.plans.plan.retention
+        self.spool = Spool.open(
+            settings.spool_dir,
+            max_bytes=min(settings.spool_bytes, retention.bytes),
+            max_versions=retention.versions,
+        )
+        for problem in self.spool.problems:
+            _log.warning("in the spool: %s", problem)
+        if (self.spool.path / "mirror").is_dir():
+            sweep(self.spool.path / "mirror")
+        self.versions = Versions()
+        self.refusals: Counter[str] = Counter()
+        self.draining = False
+        self._logged: dict[tuple[str, str], float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.distributor = Distributor(
+            self.versions, Supply(stored=self.spool.stored, layout=self.spool.layout, request=self._request)
+        )
+        self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
+        self.local = LocalServer(str(settings.socket_path), self, LocalLimits(ring_bytes=settings.ring_bytes))
+        self.listener: Listener | None = None
+        self.keeper = LeaseKeeper(self._lease(), self.role.report, self._lease_times)
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listens and dials."""
+        self._loop = asyncio.get_running_loop()
+        if self.plans.member.relay or self.settings.role == "trainer":
+            policy = ChildPolicy(self.settings, self._standing, self._streams_for)
+            address = (self.settings.listen.host, self.settings.listen.port)
+            self.listener = Listener(address, self.identity.server_context, policy, self.emit)
+            self.listener.start()
+        await self.local.start()
+        self.role.start()
+        self.spawn(self.keeper.run())
+        self.spawn(self._keep_house())
+
+    async def close(self) -> None:
+        """Lets go of everything; what is durable stays."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.local.close()
+        await self.role.close()
+        if self.listener is not None:
+            await asyncio.to_thread(self.listener.close)
+        self.spool.close()
+
+    def emit(self, event: Event) -> None:
+        """From any thread."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended; nobody is left to hear
+                loop.call_soon_threadsafe(self._happened, event)
+
+    def spawn(self, work: object) -> None:
+        """Runs something beside the rest; its failure is logged, never swallowed."""
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def reload(self) -> None:
+        """Plan and certificates are looked at now."""
+        if self.plans.look():
+            _log.info("plan %d of term %d is in force", self.plans.plan.revision, self.plans.plan.term)
+            self.role.plan_changed()
+        self.identity.current()
+
+    # --- libraries ---------------------------------------------------------------------------------------------------
+
+    def admit(self, hello: LocalHello) -> LocalAdmission:
+        """A trainer's sidecar serves a publisher, a rollout's a subscriber."""
+        wanted = "publisher" if self.settings.role == "trainer" else "subscriber"
+        if hello.kind != wanted:
+            raise LocalProtocolError(f"this is the sidecar of a {self.settings.role}: it serves a {wanted}")
+        return LocalAdmission(self.settings.group, self.settings.member, self.versions.fence.term)
+
+    async def attached(self, library: LibraryLink) -> None:
+        """A library is in."""
+        await self.role.engine.attached(library)
+
+    async def message(self, library: LibraryLink, message: LocalMessage) -> None:
+        """A message of a library."""
+        await self.role.engine.message(library, message)
+
+    async def data(self, library: LibraryLink, data: memoryview) -> None:
+        """Bytes of a library's stream."""
+        await self.role.engine.data(library, data)
+
+    async def detached(self, library: LibraryLink, reason: str) -> None:
+        """A library is gone."""
+        _log.warning("the user's process (pid %d) is gone: %s", library.pid, reason)
+        await self.role.engine.detached(library, reason)
+        self.keeper.wake()
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case ChildConnected(link=link):
+                _log.info("%s connected", link.name)
+                self.distributor.connected(link, link.name)
+            case ChildGone(link=link, reason=reason):
+                _log.info("%s is gone: %s", link.name, reason)
+                self.distributor.gone(link)
+            case MessageArrived(link=link, message=message):
+                if isinstance(link, ChildLink):
+                    self.distributor.arrived(link, message)
+                    self.role.children_changed()
+                elif isinstance(self.role, Rollout):
+                    self.role.receiver.arrived(link, message)
+            case PayloadDone(link=link, transfer=transfer):
+                self.distributor.finished(link, transfer)
+                self.role.children_changed()
+            case Refused(reason=reason, peer=peer, message=message):
+                self.refusals[reason] += 1
+                self.log_once(reason, peer, f"refused {peer}: {reason}: {message}")
+            case _:
+                self._from_parent(event)
+
+    def _from_parent(self, event: Event) -> None:
+        role = self.role
+        if not isinstance(role, Rollout):
+            return
+        match event:
+            case ParentConnected(link=link):
+                _log.info("receiving from %s", link.name)
+                role.receiver.connected(link)
+            case ParentGone(link=link, reason=reason, message=message):
+                _log.info("%s is gone: %s %s", link.name, reason, message)
+                role.receiver.gone(link)
+            case BucketKept(key=key, index=index):
+                role.receiver.bucket_kept(key, index)
+            case BucketFailed(key=key, error=error):
+                role.receiver.bucket_failed(key, error)
+            case DialFailed(member=member, reason=reason, message=message):
+                self.refusals[f"Dial{reason}"] += 1
+                self.log_once(reason, member, f"{member} cannot be dialled: {reason}: {message}")
+            case _:
+                return
+
+    def log_once(self, reason: str, peer: str, sentence: str) -> None:
+        """Once per reason, peer and minute."""
+        host, now = peer.rpartition(":")[0] or peer, time.monotonic()
+        if now - self._logged.get((reason, host), -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged = {key: seen for key, seen in self._logged.items() if now - seen < LOG_EVERY_S}
+            self._logged[reason, host] = now
+            _log.warning("%s", sentence)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
+        self.role.request(key, blocks)
+
+    def _standing(self) -> Standing:
+        fence = self.versions.fence
+        return Standing(fence.term, fence.incarnation, self.plans.plan, self.draining)
+
+    def _streams_for(self, hello: Hello) -> int:
+        return self.role.streams_for(hello.cluster, hello.region)
+
+    def _lease(self) -> Lease:
+        settings = self.settings
+        if settings.lease_dir is not None:
+            return FileLease(settings.lease_dir, LeaseName(settings.lease_name, f"{settings.member}-{time.time_ns()}"))
+        from sync_runtime.membership.lease import KubernetesLease  # noqa: PLC0415 a heavy client, in pods only
+
+        name = LeaseName(
+            settings.lease_name,
+            settings.pod_uid,
+            settings.pod_namespace,
+            owner=pod_owner(settings.pod_name, settings.pod_uid),
+        )
+        return KubernetesLease(name)
+
+    def _lease_times(self) -> LeaseTimes:
+        lease = self.plans.plan.lease
+        return LeaseTimes(lease.duration_seconds, lease.renew_interval_seconds)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            self.reload()
+            await self.role.keep_house()
+
+    async def retain(self) -> None:
+        """Evicts what nobody needs."""
+        needed = [*self.distributor.needed(), *self.role.stands_on()]
+        gone = await asyncio.to_thread(self.spool.retain, needed, self.versions.head)
+        kept = {one.key.target for one in self.spool.objects()} | {
+            one.key.base for one in self.spool.objects() if one.key.base is not None
+        }
+        self.versions.forget(key.target for key in gone if key.target not in kept)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a task of the sidecar failed", exc_info=task.exception())
+
+
+def _release() -> str:
+    try:
+        return importlib.metadata.version("syncgroup")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def check_role(settings: SidecarSettings, plans: PlanWatch) -> None:
+    """The plan and the settings must agree on who this is."""
+    if plans.member.role.lower() != settings.role:
+        raise SettingsError(f"the plan calls {settings.member} a {plans.member.role}, its settings a {settings.role}")

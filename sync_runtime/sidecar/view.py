@@ -1,0 +1,126 @@
+"""What the control API shows of a sidecar."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from sync_runtime.session.machine import PublishState, ServiceState
+from sync_runtime.sidecar.brain import Sidecar
+from sync_runtime.sidecar.roles import Rollout, Trainer
+
+
+class View:
+    """Readings of one sidecar; on its loop."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+
+    def live(self) -> Sequence[str]:
+        """A process that answers is alive."""
+        return []
+
+    def ready(self) -> Sequence[str]:
+        """A trainer whose library is open; a member that serves."""
+        role = self._sidecar.role
+        if isinstance(role, Trainer):
+            waiting = role.engine.state in (PublishState.WAITING, PublishState.OPENING)
+            return ["no publisher is open"] if waiting else []
+        if role.engine.state is ServiceState.STARTING:
+            return ["no subscriber is open"]
+        if role.engine.live is None:
+            return ["the engine's weights are no version yet"]
+        return ["a scrub found wrong weights"] if role.engine.state is ServiceState.POISONED else []
+
+    def status(self) -> Mapping[str, object]:
+        """The member report, and what stands around it."""
+        sidecar = self._sidecar
+        head = sidecar.versions.head
+        return {
+            "report": sidecar.role.report().to_document(),
+            "head": None if head is None else {"lineage": head.lineage, "seq": head.seq},
+            "incarnation": sidecar.versions.fence.incarnation,
+            "planRevision": sidecar.plans.plan.revision,
+            "planProblem": sidecar.plans.problem,
+            "certificateProblem": str(sidecar.identity.problem or "") or None,
+            "lease": {"renewals": sidecar.keeper.renewals, "problem": sidecar.keeper.problem},
+            "parents": [f"{one.member} {one.host}:{one.port}" for one in sidecar.plans.parents()],
+            "children": [
+                {
+                    "member": view.name,
+                    "holds": None if view.holds is None else view.holds.seq,
+                    "transfers": [key.text for key in view.transfers.values()],
+                }
+                for view in sidecar.distributor.children
+            ],
+            "incoming": [one.key.text for one in sidecar.role.receiver.incoming]
+            if isinstance(sidecar.role, Rollout)
+            else [],
+        }
+
+    def links(self) -> Mapping[str, object]:
+        """Links with their counters."""
+        listener = self._sidecar.listener
+        links = () if listener is None else listener.children
+        return {
+            "links": [
+                {
+                    "peer": link.name,
+                    "region": link.hello.region,
+                    "streams": link.stats.streams,
+                    "congestionControl": link.stats.congestion_control,
+                    "sentBytes": link.stats.totals.sent_bytes,
+                    "ackedBytes": link.stats.totals.acked_bytes,
+                    "repeatedBytes": link.stats.totals.repeated_bytes,
+                }
+                for link in links
+            ]
+        }
+
+    def versions(self) -> Mapping[str, object]:
+        """What the spool holds."""
+        return {
+            "objects": [
+                {"key": one.key.text, "bytes": one.size_bytes, "digest": str(one.facts.target.digest)}
+                for one in self._sidecar.spool.objects()
+            ],
+            "partial": [key.text for key in self._sidecar.spool.partial()],
+        }
+
+    def refusals(self) -> Mapping[str, int]:
+        """Counts by reason, from all sides."""
+        found = Counter(self._sidecar.refusals)
+        if isinstance(self._sidecar.role, Rollout):
+            found.update(self._sidecar.role.receiver.refusals)
+        return dict(found)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Figures by name."""
+        sidecar = self._sidecar
+        head, report = sidecar.versions.head, sidecar.role.report()
+        found: dict[str, float] = {
+            "head_seq": -1 if head is None else head.seq,
+            "version_seq": -1 if report.version is None else report.version.seq,
+            "term": sidecar.versions.fence.term,
+            "children": len(sidecar.distributor.children),
+            "spool_bytes": sidecar.spool.size_bytes,
+            "lease_renewals_total": sidecar.keeper.renewals,
+        }
+        for reason, count in self.refusals().items():
+            found[f'refusals_total{{reason="{reason}"}}'] = count
+        if sidecar.listener is not None:
+            for link in sidecar.listener.children:
+                label = f'{{peer="{link.name}"}}'
+                totals = link.stats.totals
+                found[f"link_sent_bytes_total{label}"] = totals.sent_bytes
+                found[f"link_repeated_bytes_total{label}"] = totals.repeated_bytes
+                found[f"link_streams{label}"] = link.stats.streams
+        return found
+
+    async def drain(self) -> None:
+        """Takes no new children."""
+        self._sidecar.draining = True
+
+    async def reload(self) -> None:
+        """Reads plan and certificates now."""
+        self._sidecar.reload()

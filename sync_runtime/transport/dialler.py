@@ -1,0 +1,215 @@
+"""The one place on the child's side that dials again: keeps one link to the first parent that answers.
+
+`DialOrder` decides whom to dial and when (pure but for the dice it is given); `Dialler` does it in one thread.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sync_runtime.contract.plan import Endpoint
+from sync_runtime.errors import RefusedError, TransportError
+from sync_runtime.transport.events import DialFailed, Emit, Event, ParentConnected, ParentGone
+from sync_runtime.transport.handshake import Attempt, dial
+from sync_runtime.transport.messages import Hello
+from sync_runtime.transport.parent import ParentLink
+from sync_runtime.transport.stream import BucketSink
+
+FIRST_WAIT_S: Final = 0.2
+LAST_WAIT_S: Final = 5.0
+SHUNNED_S: Final = 60.0
+STEADY_S: Final = 10.0
+"""A link that lived so long was a success: back-off starts anew."""
+_UNFORGIVEN: Final = frozenset({"BadParent", "BadFrame", "Replaced"})
+"""Ends of a link after which the same parent is not dialled at once."""
+_JOIN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whom to dial next, after waiting."""
+
+    endpoint: Endpoint
+    wait_s: float
+
+
+class DialOrder:
+    """Parents in their order; back-off after a round in which none answered; those that said never stay away 60 s."""
+
+    def __init__(self, parents: Sequence[Endpoint], dice: Callable[[], float]) -> None:
+        self._parents = tuple(parents)
+        self._dice = dice
+        self._shunned_until_s: dict[str, float] = {}
+        self._next = 0
+        self._wait_s = 0.0
+
+    @property
+    def parents(self) -> tuple[Endpoint, ...]:
+        """The list in use."""
+        return self._parents
+
+    def replace(self, parents: Sequence[Endpoint]) -> None:
+        """A new plan: everyone gets a new chance."""
+        self._parents = tuple(parents)
+        self._shunned_until_s.clear()
+        self._next = 0
+        self._wait_s = 0.0
+
+    def turn(self, now_s: float) -> Turn | None:
+        """None: nobody to dial."""
+        if not self._parents:
+            return None
+        for at in range(self._next, len(self._parents)):
+            if self._shunned_until_s.get(self._parents[at].member, now_s) <= now_s:
+                self._next = at + 1
+                return Turn(self._parents[at], 0.0)
+        # The round is over: wait, then begin with the first that may be dialled by then.
+        wait_s = self._wait_s * (0.5 + self._dice() / 2)
+        self._wait_s = min(max(2 * self._wait_s, FIRST_WAIT_S), LAST_WAIT_S)
+        free = [self._shunned_until_s.get(parent.member, now_s) - now_s for parent in self._parents]
+        wait_s = max(wait_s, min(free))
+        at = next(place for place, left_s in enumerate(free) if left_s <= wait_s)
+        self._next = at + 1
+        return Turn(self._parents[at], wait_s)
+
+    def failed(self, endpoint: Endpoint, now_s: float, *, retry: bool) -> None:
+        """It could not be reached, or refused."""
+        if not retry:
+            self._shunned_until_s[endpoint.member] = now_s + SHUNNED_S
+        self._wait_s = max(self._wait_s, FIRST_WAIT_S)
+
+    def ended(self, endpoint: Endpoint, now_s: float, *, lasted_s: float, reason: str) -> None:
+        """A link to it is over: begin with the first again."""
+        self._next = 0
+        if lasted_s >= STEADY_S:
+            self._wait_s = 0.0
+        if reason in _UNFORGIVEN:
+            self.failed(endpoint, now_s, retry=False)
+        elif lasted_s < STEADY_S:
+            self._next = self._parents.index(endpoint) + 1 if endpoint in self._parents else 0
+            self._wait_s = max(self._wait_s, FIRST_WAIT_S)
+
+
+class Dialler:
+    """Keeps one ParentLink alive."""
+
+    def __init__(
+        self,
+        parents: Sequence[Endpoint],
+        *,
+        tls: Callable[[], ssl.SSLContext],
+        hello: Hello,
+        emit: Emit,
+        sink: BucketSink,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self._tls = tls
+        self._hello = hello
+        self._emit = emit
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._order = DialOrder(parents, dice)
+        self._link: ParentLink | None = None
+        self._attempt = Attempt()
+        self._gone: ParentGone | None = None
+        self._changed = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="dialler", daemon=True)
+
+    @property
+    def link(self) -> ParentLink | None:
+        """The link that lives now."""
+        with self._lock:
+            return self._link
+
+    def start(self) -> None:
+        """Dial from now on."""
+        self._thread.start()
+
+    def set_parents(self, parents: Sequence[Endpoint]) -> None:
+        """A new plan. A link to one that is no longer the first choice ends; what is verified stays."""
+        with self._lock:
+            if tuple(parents) == self._order.parents:
+                return
+            self._order.replace(parents)
+            link = self._link
+        if link and (not parents or link.endpoint != parents[0]):
+            link.close("NewPlan", "the plan names another parent")
+        self._changed.set()
+
+    def set_term(self, term: int) -> None:
+        """The newest term that is known here, for the next HELLO."""
+        with self._lock:
+            self._hello = self._hello.model_copy(update={"term": term})
+
+    def renew(self, message: str = "the certificate was renewed") -> None:
+        """Dial anew, for new certificates: what is verified stays, the rest is asked for again."""
+        if link := self.link:
+            link.close("Renewed", message)
+
+    def close(self, reason: str = "ShuttingDown", message: str = "this member ends") -> None:
+        """End the link and dial no more."""
+        with self._lock:
+            self._closed = True
+            link = self._link
+            self._attempt.cancel()
+        self._changed.set()
+        if link:
+            link.close(reason, message)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._changed.clear()
+            with self._lock:
+                turn = self._order.turn(time.monotonic())
+                hello = self._hello
+            if turn is None:
+                self._changed.wait()
+            elif not self._changed.wait(turn.wait_s):
+                self._serve(turn.endpoint, hello)
+
+    def _serve(self, endpoint: Endpoint, hello: Hello) -> None:
+        """Dial one parent; stay with it as long as it lasts."""
+        with self._lock:
+            attempt = self._attempt = Attempt()
+            if self._closed:
+                return
+        try:
+            connection, welcome = dial(endpoint, self._tls(), hello, attempt)
+        except TransportError as error:
+            refusal = error if isinstance(error, RefusedError) else RefusedError("Unreachable", str(error), retry=True)
+            with self._lock:
+                self._order.failed(endpoint, time.monotonic(), retry=refusal.retry)
+            self._emit(DialFailed(endpoint.member, refusal.reason, str(error), refusal.retry))
+            return
+        link = ParentLink(
+            connection, welcome, endpoint=endpoint, hello=hello, tls=self._tls, emit=self._note, sink=self._sink
+        )
+        with self._lock:
+            self._link = link
+            closed = self._closed
+        began_s = time.monotonic()
+        self._emit(ParentConnected(link, welcome))
+        link.start()
+        if closed:
+            link.close("ShuttingDown", "this member ends")
+        link.closed.wait()
+        link.join()
+        with self._lock:
+            self._link = None
+            reason = self._gone.reason if self._gone else "Lost"
+            now_s = time.monotonic()
+            self._order.ended(endpoint, now_s, lasted_s=now_s - began_s, reason=reason)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, ParentGone):
+            self._gone = event
+        self._emit(event)

@@ -1,0 +1,234 @@
+"""Where children arrive: accepts, greets, admits, and gives every connection to its link.
+
+Limits come before trust: so many connections before their HELLO, so many children, so many streams, ten seconds for a
+handshake. Every refusal is counted by reason and told. Who may come in is the policy's decision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from sync_runtime.errors import RefusedError, SyncError, TransportError
+from sync_runtime.identity.names import MemberIdentity
+from sync_runtime.transport import sockets
+from sync_runtime.transport.child import ChildLink
+from sync_runtime.transport.events import ChildConnected, ChildGone, Emit, Event, Refused
+from sync_runtime.transport.handshake import HANDSHAKE_S, Greeted, greet, turn_away, welcome
+from sync_runtime.transport.messages import Hello, Welcome
+from sync_runtime.transport.wire import PROTOCOL_VERSIONS
+
+_OUT_OF_FILES_S: Final = 0.1
+_JOIN_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a listener takes."""
+
+    unproven: int = 64
+    """Connections before their HELLO."""
+    children: int = 256
+    handshake_s: float = HANDSHAKE_S
+    backlog: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a child is told when it is let in."""
+
+    member: str
+    """Our own name."""
+    term: int
+    incarnation: str | None
+    streams: int
+    heartbeat_ms: int = 1000
+
+
+class AdmissionPolicy(Protocol):
+    """Who may come in. Called by several threads at once; must not block."""
+
+    def admit(self, identity: MemberIdentity, hello: Hello) -> Admission:
+        """For control connections and data streams alike; raises RefusedError."""
+
+
+class Listener:
+    """A listening port and the children behind it."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        tls: Callable[[], ssl.SSLContext],
+        policy: AdmissionPolicy,
+        emit: Emit,
+        limits: Limits | None = None,
+    ) -> None:
+        self._tls = tls
+        self._policy = policy
+        self._emit = emit
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._links: dict[str, ChildLink] = {}
+        self._unproven: set[socket.socket] = set()
+        self._refusals: Counter[str] = Counter()
+        self._closed = False
+        try:
+            self._socket = sockets.listening_socket(*address, self._limits.backlog)
+        except OSError as error:
+            raise TransportError(f"cannot listen on {address[0]}:{address[1]}: {error}") from error
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, name=f"listener {self.port}", daemon=True)
+
+    @property
+    def children(self) -> tuple[ChildLink, ...]:
+        """The links that live."""
+        with self._lock:
+            return tuple(self._links.values())
+
+    @property
+    def refusals(self) -> dict[str, int]:
+        """How often each reason sent a peer away."""
+        with self._lock:
+            return dict(self._refusals)
+
+    def start(self) -> None:
+        """Accept from now on."""
+        self._thread.start()
+
+    def close(self, reason: str = "ShuttingDown", message: str = "this member ends") -> None:
+        """Take nobody in any more, and tell every child."""
+        with self._lock:
+            self._closed = True
+            links = list(self._links.values())
+            unproven = list(self._unproven)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
+        self._socket.close()
+        for connection in unproven:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for link in links:
+            link.close(reason, message)
+        for link in links:
+            link.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = self._socket.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(_OUT_OF_FILES_S)  # too many open files, or a peer that left: neither ends a listener
+                continue
+            peer = f"{address[0]}:{address[1]}"
+            with self._lock:
+                crowded = len(self._unproven) >= self._limits.unproven
+                if not crowded:
+                    self._unproven.add(connection)
+            if crowded:
+                connection.close()
+                self._count("TooMany", peer, f"{self._limits.unproven} connections have not said HELLO yet")
+            else:
+                threading.Thread(
+                    target=self._receive, args=(connection, peer), name=f"greeting {peer}", daemon=True
+                ).start()
+
+    def _receive(self, connection: socket.socket, peer: str) -> None:
+        """One new connection, in a thread of its own until it has a link."""
+        deadline_s = time.monotonic() + self._limits.handshake_s
+        try:
+            greeted = greet(connection, self._tls(), deadline_s)
+        except RefusedError as error:
+            self._count(error.reason, peer, str(error))
+            return
+        finally:
+            with self._lock:
+                self._unproven.discard(connection)
+        try:
+            admission = self._policy.admit(greeted.identity, greeted.hello)
+            if greeted.hello.kind == "control":
+                self._open_link(greeted, admission, deadline_s)
+            else:
+                self._add_stream(greeted, admission, deadline_s)
+        except RefusedError as error:
+            turn_away(greeted.connection, error)
+            self._count(error.reason, f"{greeted.identity} at {peer}", str(error))
+        except SyncError as error:
+            greeted.connection.close()
+            self._count("HandshakeFailed", f"{greeted.identity} at {peer}", str(error))
+
+    def _open_link(self, greeted: Greeted, admission: Admission, deadline_s: float) -> None:
+        sockets.prepare(greeted.connection)
+        link = ChildLink(
+            greeted.connection,
+            greeted.hello,
+            greeted.identity,
+            token=secrets.token_hex(16),
+            streams=admission.streams,
+            heartbeat_s=admission.heartbeat_ms / 1000,
+            emit=self._from_child,
+        )
+        with self._lock:
+            if self._closed:
+                raise RefusedError("ShuttingDown", "this member ends", retry=True)
+            replaced = self._links.get(link.name)
+            if replaced is None and len(self._links) >= self._limits.children:
+                raise RefusedError("TooMany", f"this member has {self._limits.children} children", retry=True)
+            self._links[link.name] = link
+        if replaced:
+            replaced.close("Replaced", "the member has connected anew", retry=False)
+        try:
+            welcome(greeted, _welcome(admission, link.token), deadline_s)
+        except TransportError:
+            self._forget(link)
+            raise
+        self._emit(ChildConnected(link))
+        link.start()
+
+    def _add_stream(self, greeted: Greeted, admission: Admission, deadline_s: float) -> None:
+        with self._lock:
+            link = self._links.get(greeted.identity.member)
+        if link is None or not secrets.compare_digest(link.token, greeted.hello.token or ""):
+            raise RefusedError("UnknownToken", "dial the control connection first", retry=False)
+        welcome(greeted, _welcome(admission, link.token), deadline_s)
+        link.attach(greeted.connection)
+
+    def _from_child(self, event: Event) -> None:
+        if isinstance(event, ChildGone):
+            self._forget(event.link)
+            if event.reason == "BadFrame":
+                self._count(event.reason, str(event.link.identity), event.message)
+        self._emit(event)
+
+    def _forget(self, link: ChildLink) -> None:
+        with self._lock:
+            if self._links.get(link.name) is link:
+                del self._links[link.name]
+
+    def _count(self, reason: str, peer: str, message: str) -> None:
+        with self._lock:
+            self._refusals[reason] += 1
+        self._emit(Refused(reason, peer, message))
+
+
+def _welcome(admission: Admission, token: str) -> Welcome:
+    return Welcome(
+        protocol=PROTOCOL_VERSIONS[-1],
+        member=admission.member,
+        term=admission.term,
+        incarnation=admission.incarnation,
+        token=token,
+        streams=admission.streams,
+        heartbeat_ms=admission.heartbeat_ms,
+    )

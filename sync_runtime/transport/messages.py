@@ -1,0 +1,350 @@
+"""The bodies of control frames as values: strict models of the JSON ones, small classes of the binary ones.
+
+`encode` makes a frame, `decode` reads a body that may be hostile: size was judged by `wire`; here nesting, JSON without
+duplicate keys or fractions, exactly the fields of PROTOCOL.md, then every limit. What is wrong ends in FrameError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from sync_runtime.contract.fields import MAX_SAFE_INTEGER, DnsLabel, Uid
+from sync_runtime.errors import FrameError
+from sync_runtime.transport import wire
+from sync_runtime.transport.wire import MAX_BUCKETS, MAX_STREAMS, FrameType
+
+MAX_DEPTH = 8
+MAX_RANGES = 4096
+MAX_INDEXED = 10_000
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
+
+
+def _forward(value: list[int]) -> list[int]:
+    if value[0] >= value[1]:
+        raise PydanticCustomError("range", "a range [from, to) needs from < to")
+    return value
+
+
+Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+Hex64 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Number = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
+Nanoseconds = Annotated[int, Field(ge=0, lt=2**63)]
+TransferNumber = Annotated[int, Field(ge=0, lt=2**32)]
+Key = Annotated[str, Field(min_length=1, max_length=256, pattern="^[-a-z0-9./:]+$")]
+"""An object's key as text; `bucket.keys` knows its grammar."""
+Trace = Annotated[str, Field(max_length=64, pattern="^(|[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})$")]
+Reason = Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9]+$")]
+Sentence = Annotated[str, Field(max_length=1024)]
+Role = Literal["trainer", "rollout"]
+ObjectCodec = Literal["fast", "tight", "auto", "anchor"]
+Range = Annotated[list[Number], Field(min_length=2, max_length=2), AfterValidator(_forward)]
+"""[from, to): to is not in it."""
+
+
+def _as_row(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+IndexRow = Annotated[tuple[Number, Hex32], BeforeValidator(_as_row)]
+"""A version's number and digest."""
+
+
+class JsonMessage(BaseModel):
+    """A message whose body is a JSON object with exactly these fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    TYPE: ClassVar[FrameType]
+
+    def body(self) -> bytes:
+        """The frame's body."""
+        text = json.dumps(self.model_dump(), separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+        return text.encode()
+
+
+class Hello(JsonMessage):
+    """The first frame of every connection."""
+
+    TYPE = FrameType.HELLO
+    protocols: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=1, max_length=16)]
+    kind: Literal["control", "data"]
+    group: Uid
+    member: DnsLabel
+    cluster: DnsLabel
+    region: DnsLabel
+    role: Role
+    term: Number
+    token: Hex32 | None = None
+
+
+class Welcome(JsonMessage):
+    """The parent's answer."""
+
+    TYPE = FrameType.WELCOME
+    protocol: Annotated[int, Field(ge=1, le=1000)]
+    member: DnsLabel
+    term: Number
+    incarnation: Hex32 | None
+    token: Hex32
+    streams: Annotated[int, Field(ge=1, le=MAX_STREAMS)]
+    heartbeat_ms: Annotated[int, Field(ge=100, le=60_000)]
+
+
+class Refuse(JsonMessage):
+    """Why the sender closes now."""
+
+    TYPE = FrameType.REFUSE
+    reason: Reason
+    message: Sentence
+    retry: bool
+
+
+class Follow(JsonMessage):
+    """What the child holds once all it accepted is there."""
+
+    TYPE = FrameType.FOLLOW
+    lineage: Hex32 | None
+    seq: Number | None
+    digest: Hex32 | None
+    codecs: Annotated[list[ObjectCodec], Field(min_length=1, max_length=4)]
+    out_of_service: bool
+    want_anchor: bool
+
+
+class Want(JsonMessage):
+    """An object, or what is missing of it."""
+
+    TYPE = FrameType.WANT
+    key: Key
+    have: Annotated[list[Range], Field(max_length=MAX_RANGES)] = []
+    blocks: Annotated[list[Range], Field(max_length=MAX_RANGES)] | None = None
+
+
+class Drop(JsonMessage):
+    """The child does not want the rest of a transfer."""
+
+    TYPE = FrameType.DROP
+    transfer: TransferNumber
+    reason: Reason
+
+
+class Place(JsonMessage):
+    """A version by lineage and number."""
+
+    lineage: Hex32
+    seq: Number
+
+
+class Status(JsonMessage):
+    """What the child and everyone below it stands on."""
+
+    TYPE = FrameType.STATUS
+    serving: Place | None
+    needs: Place | None
+    members: Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class Streams(JsonMessage):
+    """How many data streams the child shall hold open."""
+
+    TYPE = FrameType.STREAMS
+    count: Annotated[int, Field(ge=1, le=MAX_STREAMS)]
+
+
+class Signer(JsonMessage):
+    """The certificates of a trainer, PEM."""
+
+    TYPE = FrameType.SIGNER
+    certificates: Annotated[str, Field(min_length=1, max_length=60_000)]
+
+
+class Head(JsonMessage):
+    """The newest durable version."""
+
+    TYPE = FrameType.HEAD
+    lineage: Hex32
+    seq: Number
+    digest: Hex32
+    step: Number | None
+    term: Number
+    incarnation: Hex32
+    published_unix_ns: Nanoseconds
+    trace: Trace
+
+
+class BaseVersion(JsonMessage):
+    """Where a delta starts."""
+
+    seq: Number
+    digest: Hex32
+
+
+class Begin(JsonMessage):
+    """A transfer starts. `transfer` is given by the link that sends it."""
+
+    TYPE = FrameType.BEGIN
+    transfer: TransferNumber = 0
+    key: Key
+    base: BaseVersion | None
+    target_seq: Number
+    codec: ObjectCodec
+    layout: Hex64
+    term: Number
+    incarnation: Hex32
+    trace: Trace = ""
+    priority: Annotated[int, Field(ge=0, le=2)]
+    bytes: Number | None = None
+    buckets: Annotated[int, Field(ge=0, le=MAX_BUCKETS)] | None = None
+
+
+class Index(JsonMessage):
+    """The retained versions of a lineage, ascending: [seq, digest]."""
+
+    TYPE = FrameType.INDEX
+    lineage: Hex32
+    term: Number
+    incarnation: Hex32
+    start: Place | None
+    versions: Annotated[list[IndexRow], Field(max_length=MAX_INDEXED)]
+
+
+class Abort(JsonMessage):
+    """What was sent of a transfer is void, or there is nothing to send."""
+
+    TYPE = FrameType.ABORT
+    transfer: TransferNumber
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Buckets verified and kept."""
+
+    TYPE: ClassVar[FrameType] = FrameType.ACK
+    transfer: int
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A bucket that arrived damaged."""
+
+    TYPE: ClassVar[FrameType] = FrameType.NACK
+    transfer: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutDocument:
+    """The layout, as its canonical document."""
+
+    TYPE: ClassVar[FrameType] = FrameType.LAYOUT
+    document: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEnvelope:
+    """The signed manifest of a transfer's object."""
+
+    TYPE: ClassVar[FrameType] = FrameType.MANIFEST
+    transfer: int
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A PING or its PONG."""
+
+    TYPE: ClassVar[FrameType] = FrameType.PING
+    kind: FrameType
+    token: int
+
+
+Message: TypeAlias = JsonMessage | Ack | Nack | LayoutDocument | ManifestEnvelope | Heartbeat
+
+_JSON: dict[FrameType, type[JsonMessage]] = {
+    model.TYPE: model
+    for model in (Hello, Welcome, Refuse, Follow, Want, Drop, Status, Streams, Signer, Head, Begin, Abort, Index)
+}
+_BINARY: dict[FrameType, Callable[[bytes], Message]] = {
+    FrameType.ACK: lambda body: Ack(*wire.parse_ack(body)),
+    FrameType.NACK: lambda body: Nack(*wire.parse_nack(body)),
+    FrameType.LAYOUT: LayoutDocument,
+    FrameType.MANIFEST: lambda body: ManifestEnvelope(*wire.parse_manifest(body)),
+    FrameType.PING: lambda body: Heartbeat(FrameType.PING, wire.parse_ping(body)),
+    FrameType.PONG: lambda body: Heartbeat(FrameType.PONG, wire.parse_ping(body)),
+}
+
+
+def encode(message: Message) -> bytes:
+    """A message as frames, ready to send."""
+    match message:
+        case JsonMessage():
+            return wire.pack_frame(message.TYPE, message.body())
+        case Ack(transfer, indices):
+            return b"".join(wire.pack_acks(transfer, indices))
+        case Nack(transfer, index):
+            return wire.pack_nack(transfer, index)
+        case LayoutDocument(document):
+            return wire.pack_frame(FrameType.LAYOUT, document)
+        case ManifestEnvelope(transfer, envelope):
+            return wire.pack_manifest(transfer, envelope)
+        case Heartbeat(kind, token):
+            return wire.pack_ping(kind, token)
+
+
+def decode(kind: FrameType, body: bytes) -> Message:
+    """The message in a frame's body; raises FrameError."""
+    if read := _BINARY.get(kind):
+        return read(body)
+    model = _JSON[kind]
+    document = _parse_json(kind, body)
+    if set(document) != set(model.model_fields):
+        raise FrameError(f"a {kind.name} message has the fields {sorted(model.model_fields)} and no others")
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise FrameError(f"a {kind.name} message with a bad field {where!r}: {first['msg']}") from error
+
+
+def _parse_json(kind: FrameType, body: bytes) -> dict[str, Any]:
+    try:
+        text = body.decode()
+        _check_depth(text)
+        document = json.loads(
+            text, object_pairs_hook=_without_duplicates, parse_float=_no_fraction, parse_constant=_no_fraction
+        )
+    except ValueError as error:  # not UTF-8, not JSON, thousands of digits, or one of our own refusals
+        raise FrameError(f"a {kind.name} message cannot be read: {error}") from error
+    if not isinstance(document, dict):
+        raise FrameError(f"a {kind.name} message must be a JSON object")
+    return document
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        character = token[0][0]
+        depth += (character in "[{") - (character in "]}")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key is given twice in one object")
+    return document
+
+
+def _no_fraction(text: str) -> NoReturn:
+    raise ValueError(f"{text:.40} is no whole number")

@@ -1,0 +1,143 @@
+"""Which object leads where: every case of the protocol's list, and every key a hostile peer may ask for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key, parse_key
+from sync_runtime.session.catch_up import (
+    Anchor,
+    Choice,
+    Make,
+    Nothing,
+    Push,
+    SpoolIndex,
+    Step,
+    Unknown,
+    WayBack,
+    choose,
+    find_path,
+    key_between,
+)
+
+OLD, NEW, LOST = "11" * 16, "22" * 16, "33" * 16
+HEAD = VersionRef(NEW, 9)
+
+
+def links(lineage: str, first: int, last: int) -> set[ObjectKey]:
+    """The deltas between two versions."""
+    return {delta_key(lineage, seq, seq + 1) for seq in range(first, last)}
+
+
+INDEX = SpoolIndex(links(OLD, 0, 8) | links(NEW, 5, 9), {NEW: VersionRef(OLD, 5), OLD: None})
+
+
+def steps(choice: Choice) -> list[str]:
+    """The steps of what is to be made, as `-` and `+` with the link's target."""
+    assert isinstance(choice, Make | WayBack)
+    return [f"{'-' if step.is_back else '+'}{step.link.lineage[0]}{step.link.target_seq}" for step in choice.path.steps]
+
+
+def test_who_has_the_newest_version_needs_nothing() -> None:
+    assert choose(HEAD, HEAD, INDEX) == Nothing()
+
+
+def test_one_version_behind_gets_the_delta_that_is_there() -> None:
+    assert choose(VersionRef(NEW, 8), HEAD, INDEX) == Push(delta_key(NEW, 8, 9))
+
+
+def test_several_versions_behind_get_a_merged_object() -> None:
+    choice = choose(VersionRef(NEW, 6), HEAD, INDEX)
+    assert isinstance(choice, Make)
+    assert choice.path.key.text == f"{NEW}/6-9.fast"
+    assert steps(choice) == ["+27", "+28", "+29"]
+
+
+def test_a_span_that_was_made_before_is_pushed() -> None:
+    span = delta_key(NEW, 6, 9)
+    assert choose(VersionRef(NEW, 6), HEAD, SpoolIndex({*INDEX.stored, span}, INDEX.origins)) == Push(span)
+
+
+@pytest.mark.parametrize(
+    ("seq", "expected"),
+    [(7, ["-17", "-16"]), (5, []), (3, ["+14", "+15"])],
+    ids=["past the fork", "at the fork", "before the fork"],
+)
+def test_from_an_older_lineage_a_way_leads_through_the_fork(seq: int, expected: list[str]) -> None:
+    choice = choose(VersionRef(OLD, seq), HEAD, INDEX)
+    assert isinstance(choice, WayBack)
+    assert choice.path.key.text == f"{NEW}/{OLD}:{seq}-9.fast"
+    assert steps(choice) == [*expected, "+26", "+27", "+28", "+29"]
+
+
+def test_a_way_may_lead_through_several_lineages() -> None:
+    third = "44" * 16
+    index = SpoolIndex({*INDEX.stored, *links(third, 7, 8)}, {**INDEX.origins, third: VersionRef(NEW, 7)})
+    choice = choose(VersionRef(OLD, 6), VersionRef(third, 8), index)
+    assert steps(choice) == ["-16", "+26", "+27", "+48"]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [None, VersionRef(LOST, 4), VersionRef(NEW, 3), VersionRef(OLD, 9), VersionRef(NEW, 12)],
+    ids=["unknown state", "unknown lineage", "before the first", "never was", "ahead of all"],
+)
+def test_where_no_way_leads_only_a_member_out_of_service_gets_an_anchor(held: VersionRef | None) -> None:
+    assert choose(held, HEAD, INDEX) == Unknown()
+    anchor = parse_key(f"{NEW}/anchor-9")
+    assert choose(held, HEAD, INDEX, out_of_service=True) == Anchor(anchor)
+    stored = SpoolIndex({*INDEX.stored, anchor}, INDEX.origins)
+    assert choose(held, HEAD, stored, out_of_service=True) == Push(anchor)
+
+
+def test_an_evicted_link_breaks_the_way() -> None:
+    index = SpoolIndex(set(INDEX.stored) - {delta_key(NEW, 7, 8)}, INDEX.origins)
+    assert choose(VersionRef(NEW, 6), HEAD, index) == Unknown()
+    assert isinstance(choose(VersionRef(NEW, 8), HEAD, index), Push)
+
+
+def test_lineages_in_a_circle_do_not_hang() -> None:
+    index = SpoolIndex(INDEX.stored, {NEW: VersionRef(OLD, 5), OLD: VersionRef(NEW, 5)})
+    assert choose(VersionRef(LOST, 1), HEAD, index) == Unknown()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{NEW}/0-{2**63 - 1}.fast",
+        f"{NEW}/{2**63 - 1}-0.fast",
+        f"{NEW}/{OLD}:{2**63 - 1}-9.fast",
+        f"{NEW}/6-9.tight",
+        f"{NEW}/anchor-9",
+    ],
+)
+def test_what_a_hostile_peer_asks_for_costs_nothing(text: str) -> None:
+    assert find_path(parse_key(text), INDEX) is None
+
+
+def test_a_way_back_inside_a_lineage_can_be_asked_for() -> None:
+    path = find_path(parse_key(f"{OLD}/7-5.fast"), INDEX)
+    assert path is not None
+    assert path.steps == (Step(delta_key(OLD, 6, 7), is_back=True), Step(delta_key(OLD, 5, 6), is_back=True))
+
+
+@given(st.sampled_from([OLD, NEW]), st.integers(0, 12), st.sampled_from([OLD, NEW]), st.integers(0, 12))
+def test_every_way_is_a_walk_from_base_to_target(first: str, base_seq: int, last: str, target_seq: int) -> None:
+    base, target = VersionRef(first, base_seq), VersionRef(last, target_seq)
+    if base == target:
+        return
+    path = find_path(key_between(base, target), INDEX)
+    if path is None:
+        return
+    at = base
+    for step in path.steps:
+        begins, ends = step.link.base, step.link.target
+        assert begins is not None
+        if step.is_back:
+            begins, ends = ends, begins
+        if begins != at:
+            assert (at, begins) == (VersionRef(OLD, 5), VersionRef(NEW, 5))  # one state, two names
+        at = ends
+    assert at == target or (at, target) == (VersionRef(OLD, 5), VersionRef(NEW, 5))
