@@ -159,9 +159,3 @@ class Folder:
         """Makes what was created, renamed and removed here durable."""
         with disk_errors(f"syncing {self.path}"):
             os.fsync(self._handle)
-
-
-def sync_file(handle: int, what: str) -> None:
-    """Makes a file's bytes durable. A failure is final: the kernel may have dropped the pages."""
-    with disk_errors(f"syncing {what}"):
-        os.fsync(handle)

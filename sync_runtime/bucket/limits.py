@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 MIN_BUCKET_BYTES = 64 << 10
-"""But for the last eight buckets of an object."""
-SMALL_LAST_BUCKETS = 8
+"""But for the last eight buckets of an object; ours cut one smaller one at most."""
 MAX_BUCKET_BYTES = 16 << 20
 MAX_BUCKETS = 1 << 20
 MAX_OBJECT_BYTES = MAX_BUCKETS * MAX_BUCKET_BYTES

@@ -13,7 +13,8 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sync_runtime.bucket.durable import TEMPORARY_PREFIX, Folder, disk_errors
@@ -26,7 +27,7 @@ from sync_runtime.bucket.recovery import recover
 from sync_runtime.bucket.registers import Lineages, Terms, layouts_in, signers_in
 from sync_runtime.bucket.retention import Held, plan_retention
 from sync_runtime.bucket.stored import StoredObject
-from sync_runtime.bucket.versions import Lineage, VersionRecord, index_versions
+from sync_runtime.bucket.versions import Lineage, VersionRecord, index_versions, unbroken_from
 from sync_runtime.bucket.writer import ObjectWriter
 from sync_runtime.errors import SpoolError, SpoolLockedError, SyncError
 
@@ -53,9 +54,8 @@ class Spool:
         self._guard = threading.RLock()
         found = recover(self._objects)
         self._stored = {stored.key: stored for stored in found.stored}
-        self._partial = dict.fromkeys(found.partial)
-        """Keys of partial objects on the disk, oldest first; their receivers are in `_receivers` once asked for."""
-        self._receivers: dict[ObjectKey, ObjectReceiver] = {}
+        self._receivers = self._resume(found.partial)
+        """Of partial objects, oldest first."""
         self._writers: dict[ObjectKey, ObjectWriter] = {}
         self.problems = (*found.problems, *self._layouts.problems, *self._signers.problems, *self._lineages.problems)
         """Sentences about what was found in the folder and not used."""
@@ -143,7 +143,7 @@ class Spool:
         """Begins an object that is made here."""
         with self._guard:
             self._check_free(key)
-            if key in self._partial:
+            if key in self._receivers:
                 raise SpoolError(f"{key} is arriving from elsewhere already")
             writer = ObjectWriter(
                 self._objects,
@@ -163,9 +163,11 @@ class Spool:
             if open_already is not None:
                 return open_already
             self._check_free(key)
-            receiver = self._resumed(key) or self._begun(key)
+            while len(self._receivers) >= MAX_PARTIAL_OBJECTS:
+                oldest = next(iter(self._receivers))
+                self._receivers.pop(oldest).abort()  # may have been committed a moment ago: then its files stay
+            receiver = ObjectReceiver(self._objects, key, done=self._received, resumed=False)
             self._receivers[key] = receiver
-            self._partial.setdefault(key)
             return receiver
 
     def keep(
@@ -184,7 +186,7 @@ class Spool:
     def partial(self) -> tuple[ObjectKey, ...]:
         """Objects of which a part has arrived, oldest first."""
         with self._guard:
-            return tuple(self._partial)
+            return tuple(self._receivers)
 
     def stored(self, key: ObjectKey) -> StoredObject | None:
         """A committed object."""
@@ -206,10 +208,13 @@ class Spool:
         known = {found.lineage: found for found in self.lineages()}
         return index_versions((stored.facts for stored in self.objects()), known.get(lineage), lineage)
 
-    def links(self, lineage: str) -> tuple[int, ...]:
-        """The targets of the stored `fast` deltas from one version to the next, ascending."""
+    def retained(self, lineage: str) -> dict[int, VersionRecord]:
+        """Those of them from which stored links lead to the newest one, itself included."""
         keys = (stored.key for stored in self.objects())
-        return tuple(sorted(k.target_seq for k in keys if k.lineage == lineage and k.is_link and k.codec == FAST))
+        links = [key.target_seq for key in keys if key.lineage == lineage and key.is_link and key.codec == FAST]
+        versions = self.versions(lineage)
+        oldest = unbroken_from(links, max(versions, default=0))
+        return {seq: record for seq, record in versions.items() if seq >= oldest}
 
     def remove(self, key: ObjectKey) -> None:
         """Evicts an object; those who read it now go on. Nothing happens where there is none."""
@@ -244,28 +249,20 @@ class Spool:
         if key in self._writers:
             raise SpoolError(f"{key} is being made already")
 
-    def _resumed(self, key: ObjectKey) -> ObjectReceiver | None:
-        if key not in self._partial:
-            return None
-        try:
-            return ObjectReceiver(self._objects, key, done=self._received, resumed=True)
-        except SyncError:  # damaged beyond use: it begins anew
-            self._discard(key)
-            return None
+    def _resume(self, keys: Sequence[ObjectKey]) -> dict[ObjectKey, ObjectReceiver]:
+        """Proves what is there of partial objects, on several cores: later nobody has the time for it."""
 
-    def _begun(self, key: ObjectKey) -> ObjectReceiver:
-        while len(self._partial) >= MAX_PARTIAL_OBJECTS:
-            self._discard(next(iter(self._partial)))
-        return ObjectReceiver(self._objects, key, done=self._received, resumed=False)
+        def resume(key: ObjectKey) -> ObjectReceiver | None:
+            try:
+                return ObjectReceiver(self._objects, key, done=self._received, resumed=True)
+            except SyncError:  # damaged beyond use: it will begin anew
+                for name in (journal_name(key), data_name(key)):
+                    self._objects.remove(name)
+                return None
 
-    def _discard(self, key: ObjectKey) -> None:
-        receiver = self._receivers.get(key)
-        if receiver is not None:
-            receiver.abort()  # may have been committed a moment ago: then its files stay
-        else:
-            for name in (journal_name(key), data_name(key)):
-                self._objects.remove(name)
-        self._partial.pop(key, None)
+        with ThreadPoolExecutor(thread_name_prefix="spool") as pool:
+            found = zip(keys, pool.map(resume, keys), strict=True)
+            return {key: receiver for key, receiver in found if receiver is not None}
 
     def _wrote(self, key: ObjectKey, stored: StoredObject | None) -> None:
         with self._guard:
@@ -276,7 +273,6 @@ class Spool:
     def _received(self, key: ObjectKey, stored: StoredObject | None) -> None:
         with self._guard:
             self._receivers.pop(key, None)
-            self._partial.pop(key, None)
             if stored is not None:
                 self._stored[key] = stored
 

@@ -118,7 +118,10 @@ class StoredObject:
         return bucket.offset, data, bucket.sha256
 
     def evict(self) -> None:
-        """Removes the files, manifest first: a crash in between leaves nothing visible. Readers go on reading."""
+        """Removes the files, manifest first: a death in between leaves nothing visible. Readers go on reading.
+
+        Not synced: whatever a power failure brings back is whole, or is found out when the spool opens.
+        """
         with self._lock:
             if self._evicted:
                 return
@@ -127,9 +130,7 @@ class StoredObject:
                 self._pinned = self._open_file(), self._read_envelope()
             except SpoolCorruptError:
                 self._pinned = None  # damaged files can go too
-            self._folder.remove(manifest_name(self.key))
-            self._folder.sync()
-            for name in (data_name(self.key), journal_name(self.key)):
+            for name in (manifest_name(self.key), data_name(self.key), journal_name(self.key)):
                 self._folder.remove(name)
 
     def _open(self) -> DataFile:

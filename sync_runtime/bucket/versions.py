@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sync_runtime.bucket.keys import VersionRef, delta_key
+from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.bucket.manifest import Version
 from sync_runtime.bucket.stored import ObjectFacts
 from sync_runtime.errors import FormatError
@@ -114,11 +114,6 @@ def unbroken_from(links: Iterable[int], newest: int) -> int:
     while oldest in known:
         oldest -= 1
     return oldest
-
-
-def chain_keys(lineage: str, first: int, last: int) -> list[str]:
-    """The texts of the links between two versions, in order."""
-    return [delta_key(lineage, seq, seq + 1).text for seq in range(first, last)]
 
 
 def _ref(content: object) -> VersionRef:

@@ -24,7 +24,8 @@ REDIAL_S = 0.2
 MAX_REDIAL_S = 5.0
 """Between attempts that a sidecar answers, but that do not lead to OPENED."""
 CONNECT_TIMEOUT_S = 5.0
-_IDLE_S = 1.0
+_IDLE_S = 0.5
+_SOON_S = 0.01
 _AWAY = "the sidecar is away; it is dialled again in the background: try again when it is back"
 
 
@@ -36,6 +37,9 @@ class Worker(Protocol):
 
     def work(self, message: Message) -> bool:
         """A message that is no answer. False: not now, ask again soon."""
+
+    def idle(self) -> None:
+        """Everything that came was worked on."""
 
     def lost(self) -> None:
         """The sidecar is gone."""
@@ -139,16 +143,31 @@ class Connection:
         """Sends a request without a stream and waits for its answer."""
         self.replies.expect(type(request))
         channel.send(request)
-        return self.answer(request, answer, timeout_s)
+        return self.answer(channel, request, answer, timeout_s)
 
-    def answer(self, request: Message, answer: type[T], timeout_s: float) -> T:
-        """The answer to a request that was sent. The background thread receives while it waits."""
-        if self.in_background:
-            deadline = time.monotonic() + timeout_s
-            while not self.replies.is_answered(type(request)) and time.monotonic() < deadline:
-                self.pump(min(_IDLE_S, timeout_s))
-            timeout_s = 0.0
-        return self.replies.take(answer, timeout_s)
+    def answer(self, channel: Channel, request: Message, answer: type[T], timeout_s: float) -> T:
+        """The answer to a request that was sent. The background thread receives while it waits.
+
+        Whoever gives up waiting does not know what the sidecar did: it is hung up on, and opening again tells.
+        """
+        is_known = False
+        try:
+            if self.in_background:
+                deadline = time.monotonic() + timeout_s
+                while not self.replies.is_answered(type(request)) and time.monotonic() < deadline:
+                    self.pump(min(_IDLE_S, timeout_s))
+                timeout_s = 0.0
+            found = self.replies.take(answer, timeout_s)
+            is_known = True
+        except SidecarLostError:
+            raise
+        except SyncError:
+            is_known = True
+            raise
+        finally:
+            if not is_known:
+                channel.close()
+        return found
 
     def stream(
         self, channel: Channel, begin: Message, chunks: Iterable[memoryview], finish: Callable[[], End] = End
@@ -231,7 +250,9 @@ class Connection:
         self._worker.connected()
         while not self._stopping.is_set():
             postponed = self._work_off()
-            self.pump(0.01 if postponed else _IDLE_S)
+            if not postponed:
+                self._worker.idle()
+            self.pump(_SOON_S if postponed or self._queue else _IDLE_S)
 
     def _work_off(self) -> bool:
         """Works on what has come, in order; True where something must wait."""

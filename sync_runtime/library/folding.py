@@ -101,17 +101,21 @@ def scatter(layout: Layout, live: Mapping[str, torch.Tensor], new: BitList) -> N
 
 
 def _scatter_tensor(tensor: torch.Tensor, spec: TensorSpec, entries: NewBits) -> None:
-    positions = torch.from_numpy(np.ascontiguousarray(entries.positions)).to(tensor.device)
-    width = spec.dtype.width_bytes
-    signed = np.ascontiguousarray(entries.bits).view(f"<i{width}" if width > 1 else np.uint8)
-    bits = torch.from_numpy(signed).to(tensor.device)
     if not tensor.is_contiguous() and spec.dtype.elements_per_item > 1:
         copy = tensor.contiguous()  # halves of items that are apart cannot be seen as one matrix
         _scatter_tensor(copy, spec, entries)
         tensor.copy_(copy)
         return
+    width = spec.dtype.width_bytes
     if tensor.is_contiguous():
-        tensor.reshape(-1).view(_INTEGERS[width]).index_put_((positions,), bits)
-        return
-    places = torch.unravel_index(positions, tensor.shape)
-    tensor.view(_INTEGERS[width]).index_put_(tuple(places), bits)
+        places: tuple[NDArray[np.int64], ...] = (entries.positions,)
+        target = tensor.reshape(-1).view(_INTEGERS[width])
+    else:
+        places = np.unravel_index(entries.positions, tensor.shape)
+        target = tensor.view(_INTEGERS[width])
+    signed = np.ascontiguousarray(entries.bits).view(f"<i{width}" if width > 1 else np.uint8)
+    target.index_put_(tuple(_moved(place, tensor) for place in places), _moved(signed, tensor))
+
+
+def _moved(values: NDArray[np.generic], beside: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(beside.device)

@@ -72,7 +72,7 @@ class PublishSession:
             request = Publish(step, label, "fast")
             encoded = self._coder.encode()
             connection.stream(channel, request, encoded.chunks, encoded.finish)
-            done = connection.answer(request, Published, ANSWER_TIMEOUT_S)
+            done = connection.answer(channel, request, Published, ANSWER_TIMEOUT_S)
             self._coder.published(done.digest)
             self.version = Version(done.lineage, done.seq, done.digest, step)
             return self.version
@@ -121,6 +121,9 @@ class PublishSession:
         finally:
             self._connection.streaming.release()
         return True
+
+    def idle(self) -> None:
+        """Nothing is due."""
 
     def lost(self) -> None:
         """Whoever waits was told already."""
@@ -175,7 +178,7 @@ class PublishSession:
             yield from chunks or ()
 
         self._connection.stream(channel, request, parts())
-        return channel, self._connection.answer(request, Opened, ANSWER_TIMEOUT_S)
+        return channel, self._connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S)
 
     def _go_on(self, channel: Channel, opened: Opened) -> None:
         if opened.lineage is None or opened.seq is None or opened.digest is None:

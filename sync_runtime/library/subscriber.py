@@ -39,11 +39,14 @@ class Subscriber:
         patience: seconds that `activate` waits for the sidecar's leave.
         engine: where tensors come from; see `sync_runtime.library.engines`.
         coder: `"sidecar"` or `"library"`; by default the library codes where weights are on a GPU.
+        auto_scrub: whether all weights are compared with the version in the background after every switch; by default
+            on a GPU, where that takes milliseconds. `poisoned` tells what it found.
     """
 
     def __init__(
         self, model: Any, *, socket: str | None = None, timeout: float = 60.0, patience: float = 5.0,
-        engine: str = "module", coder: Coder | None = None, rank: int = 0, world_size: int = 1,
+        engine: str = "module", coder: Coder | None = None, auto_scrub: bool | None = None, rank: int = 0,
+        world_size: int = 1,
     ) -> None:  # fmt: skip
         weights = Weights(engines.attach(engine, model))
         name = choose_coder(coder, weights)
@@ -51,7 +54,8 @@ class Subscriber:
         hello = Hello(PROTOCOLS, "subscriber", rank, world_size, os.getpid(), name, settings.release)
         self._patience_s = patience
         made = load_coder(name).make_subscriber(weights, self._between)
-        self._session = SubscribeSession(weights, made, settings.socket, hello)
+        scrubs = name == "library" if auto_scrub is None else auto_scrub
+        self._session = SubscribeSession(weights, made, settings.socket, hello, auto_scrub=scrubs)
         self._session.open(timeout)
 
     @property

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from sync_runtime.errors import FenceError, LocalError, LocalProtocolError, SidecarLostError, SyncError
-from sync_runtime.library.coders import Receiver, StageCoder
+from sync_runtime.errors import FenceError, LocalError, LocalProtocolError, SidecarLostError
+from sync_runtime.library.coders import StageCoder
 from sync_runtime.library.connection import Connection
+from sync_runtime.library.intake import TURN_S, Intake
 from sync_runtime.library.staging import Staging
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
-from sync_runtime.local.faults import to_message
+from sync_runtime.local.channel import Channel
 from sync_runtime.local.messages import (
     Activate,
     Activated,
@@ -33,22 +34,25 @@ from sync_runtime.local.messages import (
     Note,
     Open,
     Opened,
+    Scrub,
     Scrubbed,
     Stage,
-    Staged,
     Unstage,
 )
 
 ANSWER_TIMEOUT_S = 600.0
-_TURN_S = 0.005
 _LOOK_S = 1.0
 
 
 class SubscribeSession:
     """One subscriber."""
 
-    def __init__(self, weights: Weights, coder: StageCoder, socket: str, hello: Hello) -> None:
-        self._weights, self._coder = weights, coder
+    def __init__(
+        self, weights: Weights, coder: StageCoder, socket: str, hello: Hello, *, auto_scrub: bool = False
+    ) -> None:
+        self._weights, self._coder, self._auto_scrub = weights, coder, auto_scrub
+        self._scrub_due = False
+        self._scrubbing = threading.Lock()
         self.staging = Staging()
         self.newest: Version | None = None
         """The newest version that the sidecar has told of."""
@@ -58,10 +62,8 @@ class SubscribeSession:
         """A version whose scatter began and did not end, with its list."""
         self._using = threading.Lock()
         """Held by whoever reads or writes live weights in a way that must not overlap."""
-        self._stage: Stage | None = None
-        self._receiver: Receiver | None = None
-        self._began_ns = 0
         self.connection = Connection(socket, hello, self)
+        self._intake = Intake(self.connection, coder, self.staging, lambda: self._activating)
 
     def open(self, timeout_s: float) -> None:
         """Waits for a sidecar and opens; the background thread ends where that fails."""
@@ -122,23 +124,11 @@ class SubscribeSession:
     def scrub(self, timeout_s: float) -> bool:
         """Live weights against what they should be."""
         self.check()
-        with self._using:
-            self._mend()
-            version = self.staging.live
-            if version is None:
-                raise LocalError("there is no version yet: wait for one and activate it first")
-            channel = self.connection.open_channel
-            request, chunks = self._coder.scrub(version)
-            if request.state:
-                with self.connection.streaming:
-                    self.connection.stream(channel, request, chunks)
-                found = self.connection.answer(request, Scrubbed, timeout_s)
-            else:
-                found = self.connection.ask(channel, request, Scrubbed, timeout_s)
-            with self.connection.changed:
-                self.staging.is_poisoned = not found.passed
-                self.connection.changed.notify_all()
-            return found.passed
+        with self._scrubbing:
+            with self._using:
+                self._mend()
+                channel, request = self._begin_scrub()
+            return self._end_scrub(channel, request, timeout_s)
 
     def note(self, tokens_per_second: int | None) -> None:
         """Figures for the member's report; lost without a word where no sidecar is there."""
@@ -197,20 +187,43 @@ class SubscribeSession:
         with self.connection.changed:
             self.staging.activated(version, self._coder.fold)
             self._torn = None
+            self._scrub_due = self._auto_scrub
         with suppress(SidecarLostError):  # it is live all the same; opening again proves it
             self.connection.open_channel.send(Activated(version.lineage, version.seq, pause_us))
+
+    def _begin_scrub(self) -> tuple[Channel, Scrub]:
+        """Reads all weights, which must stand still."""
+        version = self.staging.live
+        if version is None:
+            raise LocalError("there is no version yet: wait for one and activate it first")
+        channel = self.connection.open_channel
+        request, chunks = self._coder.scrub(version)
+        if request.state:
+            with self.connection.streaming:
+                self.connection.stream(channel, request, chunks)
+        else:
+            self.connection.replies.expect(Scrub)
+            channel.send(request)
+        return channel, request
+
+    def _end_scrub(self, channel: Channel, request: Scrub, timeout_s: float) -> bool:
+        passed = self.connection.answer(channel, request, Scrubbed, timeout_s).passed
+        with self.connection.changed:
+            self.staging.is_poisoned = not passed
+            self.connection.changed.notify_all()
+        return passed
 
     # --- the background thread -------------------------------------------------------------------------------------
 
     def connected(self) -> None:
         """Opens with the live weights: whatever they prove to be is where both go on."""
         while self._torn is not None:  # half written: wait until the user's thread has mended it
-            self.connection.pump(_TURN_S)
+            self.connection.pump(TURN_S)
         with self._using, self.connection.streaming:
             channel, opening, document = self.connection.channel, self._coder.opening(), self._weights.layout.document
             request = Open(len(document), opening.chunks is not None, opening.digests, False)
             self.connection.stream(channel, request, _parts(document, opening.chunks))
-            opened = self.connection.answer(request, Opened, ANSWER_TIMEOUT_S)
+            opened = self.connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S)
             with self.connection.changed:
                 self.staging.live = _version(opened)
                 self.staging.is_poisoned = False
@@ -218,12 +231,8 @@ class SubscribeSession:
 
     def work(self, message: Message) -> bool:
         """Streams of staged versions, and news."""
-        if isinstance(message, Stage):
-            self._begin(message)
-        elif isinstance(message, Data):
-            self._feed(message)
-        elif isinstance(message, End | Cancel):
-            self._end(complete=isinstance(message, End))
+        if isinstance(message, Stage | Data | End | Cancel):
+            self._intake.take(message)
         elif isinstance(message, Unstage):
             if self._activating:
                 return False
@@ -242,86 +251,30 @@ class SubscribeSession:
             raise LocalProtocolError(f"the sidecar sent {type(message).__name__} to a subscriber")
         return True
 
+    def idle(self) -> None:
+        """The scrub that follows an activation, unless a thread of the user's is at the weights."""
+        if not self._scrub_due or not self._scrubbing.acquire(blocking=False):
+            return
+        try:
+            if not self._using.acquire(blocking=False):
+                return
+            try:
+                if self._torn is not None or self.staging.live is None:
+                    return
+                self._scrub_due = False
+                channel, request = self._begin_scrub()
+            finally:
+                self._using.release()
+            self._end_scrub(channel, request, ANSWER_TIMEOUT_S)
+        finally:
+            self._scrubbing.release()
+
     def lost(self) -> None:
         """What was staged is void; what is live stays."""
         with self.connection.changed:
-            self._stage = self._receiver = None
+            self._intake.reset()
             self.staging.forget()
             self.connection.changed.notify_all()
-
-    def _begin(self, stage: Stage) -> None:
-        if self._stage is not None:
-            raise LocalProtocolError("the sidecar began a stream inside another one")
-        self._stage, self._began_ns = stage, time.perf_counter_ns()
-        try:
-            with self.connection.changed:
-                self.staging.check(stage)
-                if stage.base is None:
-                    self.staging.replace_live()
-            self._receiver = self._coder.receive(stage)
-        except SidecarLostError:
-            raise
-        except SyncError as error:
-            self._refuse(error)
-
-    def _feed(self, data: Data) -> None:
-        if self._stage is None:
-            raise LocalProtocolError("the sidecar sent DATA without a stream")
-        channel = self.connection.channel
-        with channel.take(data) as part:
-            if self._receiver is not None:
-                try:
-                    self._receiver.feed(part)
-                except SidecarLostError:
-                    raise
-                except SyncError as error:
-                    self._refuse(error)
-        channel.done(data.size)
-
-    def _end(self, *, complete: bool) -> None:
-        stage, receiver = self._stage, self._receiver
-        if stage is None:
-            raise LocalProtocolError("the sidecar ended a stream that it had not begun")
-        self._stage = self._receiver = None
-        if receiver is None or not complete:
-            return
-        try:
-            with self.connection.changed:
-                base, under = self.staging.top, self.staging.folded
-            self._add(stage, receiver.finish(base, under))
-        except SidecarLostError:
-            raise
-        except SyncError as error:
-            self._refuse(error)
-            return
-        spent_us = (time.perf_counter_ns() - self._began_ns) // 1000
-        self.connection.channel.send(Staged(stage.lineage, stage.seq, {"stage": spent_us}))
-
-    def _add(self, stage: Stage, layer: Any) -> None:
-        """Folds a version in; folding goes on beside an activation, and its result is used if nothing moved."""
-        version, repair = Version(stage.lineage, stage.seq, stage.digest, stage.step), self.staging.is_repair(stage)
-        while True:
-            turn, below = self.staging.turn, self.staging.folded
-            folded = layer
-            if below is not None:
-                folded = self._coder.fold(layer, below) if repair else self._coder.fold(below, layer)
-            while self._activating:
-                self.connection.pump(_TURN_S)
-            with self.connection.changed:
-                if self._activating or self.staging.turn != turn:
-                    continue
-                self.staging.check(stage)
-                if repair:
-                    self.staging.add_repair(layer, folded)
-                else:
-                    self.staging.add(version, layer, folded)
-                self.connection.changed.notify_all()
-                return
-
-    def _refuse(self, error: SyncError) -> None:
-        """Tells the sidecar; the rest of the stream is thrown away."""
-        self._receiver = None
-        self.connection.channel.send(to_message("STAGE", error))
 
 
 def _parts(document: bytes, chunks: Iterable[memoryview] | None) -> Iterator[memoryview]:

@@ -6,17 +6,16 @@ that a changed link is noticed while it runs. Times are of the caller's monotoni
 
 from __future__ import annotations
 
-import re
 import statistics
 from dataclasses import dataclass, field
 
-from sync_runtime.contract import patterns
 from sync_runtime.contract.fields import MAX_SAFE_INTEGER
 from sync_runtime.contract.reports import LinkReport
 from sync_runtime.contract.status import PPM
 from sync_runtime.links.tcp_info import TcpInfo, parse_tcp_info
 from sync_runtime.tuning.controller import LinkController
 from sync_runtime.tuning.samples import PayloadSample
+from sync_runtime.tuning.state import UNKNOWN_CONGESTION_CONTROL, is_congestion_control
 
 MIN_WINDOW_S = 1.0
 WINDOW_RTTS = 8
@@ -29,8 +28,6 @@ WARM_AFTER_BYTES = 256 * 1024
 """A stream that had less acknowledged before a payload comes out of its handshake, with the smallest of windows."""
 MAX_OPEN_TRANSFERS = 64
 """More than a link may have; beyond it the oldest is forgotten, whatever became of it."""
-UNKNOWN_CONGESTION_CONTROL = "unknown"
-MAX_NAME_CHARACTERS = 16
 MESSAGE_CHARACTERS = 256
 
 
@@ -56,7 +53,6 @@ class _Streams:
     busy_s: float = 0.0
     rwnd_limited_s: float = 0.0
     sndbuf_limited_s: float = 0.0
-    count: int = 0
     cold: bool = False
 
 
@@ -119,7 +115,7 @@ class LinkMeter:
     ) -> None:
         """What one stream carried of a transfer; comes before `payload_done`."""
         before, after = parse_tcp_info(tcp_info_before), parse_tcp_info(tcp_info)
-        if re.fullmatch(patterns.KERNEL_NAME, congestion_control) and len(congestion_control) <= MAX_NAME_CHARACTERS:
+        if is_congestion_control(congestion_control):
             self.congestion_control = congestion_control
         if stream_bytes <= 0:
             return
@@ -211,7 +207,6 @@ class LinkMeter:
 
 
 def _add(streams: _Streams, before: TcpInfo, after: TcpInfo) -> None:
-    streams.count += 1
     streams.cold |= before.acked_bytes is not None and before.acked_bytes < WARM_AFTER_BYTES
     if after.rtt_s:
         streams.rtts_s.append(after.rtt_s)

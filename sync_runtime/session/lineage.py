@@ -70,7 +70,7 @@ def _known(spool: Spool, lineage: Lineage, layout_hash: str) -> KnownLineage | N
     """None: of another layout; no delta leads from there."""
     if lineage.layout_hash != layout_hash:
         return None
-    digests = {seq: record.digest for seq, record in spool.versions(lineage.lineage).items()}
+    digests = {seq: record.digest for seq, record in spool.retained(lineage.lineage).items()}
     digests.setdefault(lineage.start.seq, lineage.start.digest)
     return KnownLineage(lineage.lineage, lineage.origin, digests)
 

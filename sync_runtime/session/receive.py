@@ -78,6 +78,9 @@ class Engine(Protocol):
     def arrived(self, stored: StoredObject) -> None:
         """An object is complete and durable."""
 
+    def no_way(self, key: ObjectKey) -> None:
+        """Nobody can make this object."""
+
 
 @dataclass
 class Incoming:
@@ -100,10 +103,7 @@ class SpoolSink:
 
     def put(self, *, transfer: int, key: str, index: int, offset: int, data: memoryview, sha256: bytes) -> bool:
         """Keeps a bucket; False: it was there."""
-        parsed = parse_key(key)
-        if self._spool.stored(parsed) is not None:
-            return False
-        return self._spool.receive(parsed).put(index, offset, data, sha256)
+        return self._spool.keep(parse_key(key), index, offset, data, sha256, is_verified=True)
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class MemberContext:
     group_uid: str
     codecs: Callable[[], tuple[str, ...]]
     """What to ask the parent for, best first."""
-    begun: Callable[[Begin], None]
-    """Told of every transfer, for traces."""
+    begun: Callable[[Begin], str]
+    """Told of every transfer; gives the line that children join the version's trace by."""
 
 
 class ReceiverSession:
@@ -178,7 +178,7 @@ class ReceiverSession:
                 digest=None if holds is not None else self._engine.digest(),
                 codecs=list(self._context.codecs()),  # type: ignore[arg-type]
                 out_of_service=self._engine.out_of_service(),
-                want_anchor=holds is None and self._engine.digest() is not None,
+                want_anchor=holds is None and self._engine.out_of_service(),
             )
         )
 
@@ -285,11 +285,10 @@ class ReceiverSession:
                 self._drop(begin.transfer, "NoRoom")
                 return
             incoming = self._incoming[key] = Incoming(key, begin, receiver)
-            template = begin.model_copy(update={"transfer": 0})
+            template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
         self._transfers[begin.transfer] = key
-        self._context.begun(begin)
 
     def _manifest(self, transfer: int, envelope: bytes) -> None:
         incoming = self._incoming.get(self._transfers.get(transfer, _NOBODY))
@@ -357,6 +356,8 @@ class ReceiverSession:
         incoming.receiver.abort()
         self._wanted.discard(key)
         self._context.distributor.aborted(key, reason)
+        if reason == "NotFound":
+            self._engine.no_way(key)
         self.follow()
 
     def _ask_rest(self, key: ObjectKey) -> None:

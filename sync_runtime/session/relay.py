@@ -15,6 +15,7 @@ from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef, delta_key, par
 from sync_runtime.bucket.objects import BucketSource
 from sync_runtime.bucket.stored import StoredObject
 from sync_runtime.errors import FormatError
+from sync_runtime.session.catch_up import key_between
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
     BaseVersion,
@@ -233,11 +234,9 @@ class Distributor:
             view = self._children.get(number)
             if view is None:
                 continue
-            if want is not None:
-                transfer = view.link.begin(self._template(key, None), None)
-                view.link.abort(transfer, reason)
-            else:
-                view.following = False
+            if want is None:
+                view.following = False  # it says anew what it holds, or that it wants whole weights
+            view.link.abort(view.link.begin(self._template(key, None), None), reason)
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -311,12 +310,12 @@ class Distributor:
             return self._preferred(view, head.lineage, head.seq, head.seq + 1, only_shelved=True)
         if holds.lineage != head.lineage:
             known = holds.lineage in self._versions.lineages
-            return ObjectKey(head.lineage, holds.lineage, holds.seq, head.seq, FAST) if known else None
+            return key_between(holds, head) if known else None
         if holds.seq > head.seq:
             return None
         if holds.seq + 1 == head.seq:
             return self._preferred(view, head.lineage, holds.seq, head.seq, only_shelved=False)
-        return delta_key(head.lineage, holds.seq, head.seq)
+        return key_between(holds, head)
 
     def _preferred(
         self, view: ChildView, lineage: str, base: int, target: int, *, only_shelved: bool

@@ -14,9 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from sync_runtime.bucket.keys import ObjectKey
+from sync_runtime import telemetry
+from sync_runtime.bucket.keys import ObjectKey, parse_key
 from sync_runtime.bucket.spool import Spool
-from sync_runtime.errors import LocalProtocolError, SettingsError
+from sync_runtime.contract import names
+from sync_runtime.errors import FormatError, LocalProtocolError, SettingsError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
 from sync_runtime.local.link import LibraryLink
@@ -34,10 +36,15 @@ from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
 from sync_runtime.sidecar.plans import PlanWatch
 from sync_runtime.sidecar.roles import Rollout, Trainer
+from sync_runtime.sidecar.tuned import LinkBook
+from sync_runtime.telemetry.names import ATTR_BYTES, ATTR_PEER, ATTR_STREAMS, SEND
+from sync_runtime.telemetry.surface import Attributes, Origin, joins
+from sync_runtime.telemetry.versions import VersionTraces
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import (
     BucketFailed,
     BucketKept,
+    BucketsAcked,
     ChildConnected,
     ChildGone,
     DialFailed,
@@ -47,6 +54,8 @@ from sync_runtime.transport.events import (
     ParentGone,
     PayloadDone,
     Refused,
+    StreamLost,
+    StreamSample,
 )
 from sync_runtime.transport.listener import Listener
 from sync_runtime.transport.messages import Hello
@@ -85,6 +94,9 @@ class Sidecar:
         self.distributor = Distributor(
             self.versions, Supply(stored=self.spool.stored, layout=self.spool.layout, request=self._request)
         )
+        self.links = LinkBook(settings)
+        self.telemetry = telemetry.start(environment, _origin(settings, self.release))
+        self.traces = VersionTraces(self.telemetry, self._is_sampled)
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
         self.local = LocalServer(str(settings.socket_path), self, LocalLimits(ring_bytes=settings.ring_bytes))
         self.listener: Listener | None = None
@@ -114,6 +126,9 @@ class Sidecar:
         await self.role.close()
         if self.listener is not None:
             await asyncio.to_thread(self.listener.close)
+        self.links.save()
+        self.traces.close()
+        await asyncio.to_thread(self.telemetry.close)
         self.spool.close()
 
     def emit(self, event: Event) -> None:
@@ -134,6 +149,7 @@ class Sidecar:
         if self.plans.look():
             _log.info("plan %d of term %d is in force", self.plans.plan.revision, self.plans.plan.term)
             self.role.plan_changed()
+            self.links.set_plan(self.plans.plan)
         self.identity.current()
 
     # --- libraries ---------------------------------------------------------------------------------------------------
@@ -169,24 +185,43 @@ class Sidecar:
         match event:
             case ChildConnected(link=link):
                 _log.info("%s connected", link.name)
+                self.links.connected(link, self.plans.plan)
                 self.distributor.connected(link, link.name)
             case ChildGone(link=link, reason=reason):
                 _log.info("%s is gone: %s", link.name, reason)
                 self.distributor.gone(link)
+                self.links.gone(link)
             case MessageArrived(link=link, message=message):
                 if isinstance(link, ChildLink):
                     self.distributor.arrived(link, message)
-                    self.role.children_changed()
                 elif isinstance(self.role, Rollout):
                     self.role.receiver.arrived(link, message)
             case PayloadDone(link=link, transfer=transfer):
+                self.links.on_event(event)
+                self._sent(event)
                 self.distributor.finished(link, transfer)
-                self.role.children_changed()
+            case BucketsAcked() | StreamSample() | StreamLost():
+                self.links.on_event(event)
             case Refused(reason=reason, peer=peer, message=message):
                 self.refusals[reason] += 1
                 self.log_once(reason, peer, f"refused {peer}: {reason}: {message}")
             case _:
                 self._from_parent(event)
+
+    def _sent(self, event: PayloadDone) -> None:
+        """A child has all of an object: the version's trace shows the link."""
+        try:
+            target = parse_key(event.key).target
+        except FormatError:
+            return
+        attributes: Attributes = {ATTR_PEER: event.link.name, ATTR_BYTES: event.size_bytes, ATTR_STREAMS: event.streams}
+        spent_us = int((event.ended_s - event.started_s) * 1e6)
+        self.traces.timed(target.lineage, target.seq, SEND, spent_us, attributes=attributes)
+
+    def _is_sampled(self) -> bool:
+        plan = self.plans.plan
+        relay = self.plans.member.relay
+        return joins(self.settings.member, is_relay=relay, sampled_members=plan.telemetry.sampled_members)
 
     def _from_parent(self, event: Event) -> None:
         role = self.role
@@ -239,6 +274,7 @@ class Sidecar:
             settings.lease_name,
             settings.pod_uid,
             settings.pod_namespace,
+            labels=names.group_labels(names.GroupKey(settings.group_namespace, settings.group), settings.group_uid),
             owner=pod_owner(settings.pod_name, settings.pod_uid),
         )
         return KubernetesLease(name)
@@ -251,6 +287,7 @@ class Sidecar:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             self.reload()
+            self.links.tick()
             await self.role.keep_house()
 
     async def retain(self) -> None:
@@ -266,6 +303,18 @@ class Sidecar:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("a task of the sidecar failed", exc_info=task.exception())
+
+
+def _origin(settings: SidecarSettings, release: str) -> Origin:
+    return Origin(
+        group=settings.group,
+        group_uid=settings.group_uid,
+        cluster=settings.cluster,
+        region=settings.region,
+        member=settings.member,
+        role=settings.role,
+        runtime_version=release,
+    )
 
 
 def _release() -> str:

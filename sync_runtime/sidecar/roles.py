@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sync_runtime.bucket.keys import ObjectKey, VersionRef
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.bucket.manifest import Version
 from sync_runtime.contract.reports import MemberReport, Trouble
 from sync_runtime.contract.status import Version as ReportedVersion
@@ -21,6 +21,7 @@ from sync_runtime.session.publish import PublisherSession, TrainerContext
 from sync_runtime.session.receive import MemberContext, ReceiverSession
 from sync_runtime.session.relay import place
 from sync_runtime.sidecar.plans import Place
+from sync_runtime.telemetry.names import ACTIVATE
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Hello, Status
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from sync_runtime.sidecar.brain import Sidecar
 
 _log = logging.getLogger(__name__)
-DEFAULT_BUCKET_BYTES = 512 << 10
 DEFAULT_STREAMS = 8
 STATUS_EVERY_S = 1.0
 
@@ -43,9 +43,11 @@ class Trainer:
     def __init__(self, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
         spool, versions = sidecar.spool, sidecar.versions
-        term = spool.next_term(max(1, sidecar.plans.plan.term))
+        # An operator allocates terms for all its clusters; without one, this spool's lock makes ours unique.
+        allocated = sidecar.plans.plan.term
+        term = spool.next_term(max(1, allocated)) if sidecar.settings.lease_dir is not None else allocated
         versions.fence.admit(term, spool.incarnation(term))
-        self._maker = Maker(spool, MakerSettings(self._sign, self._bucket_bytes, self._streams))
+        self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
             TrainerContext(
                 spool=spool,
@@ -53,9 +55,9 @@ class Trainer:
                 distributor=sidecar.distributor,
                 group_uid=sidecar.settings.group_uid,
                 sign=self._sign,
-                bucket_bytes=self._bucket_bytes,
-                streams=self._streams,
-                trace=lambda _: "",
+                bucket_bytes=sidecar.links.bucket_bytes,
+                streams=sidecar.links.streams,
+                trace=lambda version: sidecar.traces.begin(version.lineage, version.seq),
                 published=self._published,
             )
         )
@@ -69,9 +71,6 @@ class Trainer:
 
     def plan_changed(self) -> None:
         """A trainer's term comes with its start."""
-
-    def children_changed(self) -> None:
-        """Retention looks at it when it runs."""
 
     async def keep_house(self) -> None:
         """Certificates may have been renewed."""
@@ -129,14 +128,9 @@ class Trainer:
         chain = Signer.of(self._sidecar.identity.current().files).chain_pem
         self._sidecar.distributor.add_signer(chain.decode())
 
-    def _bucket_bytes(self) -> int:
-        return DEFAULT_BUCKET_BYTES
-
-    def _streams(self) -> int:
-        return DEFAULT_STREAMS
-
     def _published(self, version: VersionRef, timings_us: Mapping[str, int]) -> None:
         _log.info("version %d is durable (%s)", version.seq, ", ".join(f"{k} {v} us" for k, v in timings_us.items()))
+        self._sidecar.traces.timings(version.lineage, version.seq, timings_us)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
 
@@ -149,13 +143,16 @@ class Rollout:
         settings = sidecar.settings
         files = sidecar.identity.current().files
         sidecar.versions.fence.term = sidecar.plans.plan.term
+        self._signers = TrustedSigners(files.ca_pem, settings.group_uid)
+        self._ca_pem = files.ca_pem
         self.engine = EngineSession(
             EngineContext(
                 spool=sidecar.spool,
                 versions=sidecar.versions,
                 follow=self._follow,
                 changed=self._changed,
-                timed=lambda name, version, spent_us: _log.info("version %d: %s %d us", version.seq, name, spent_us),
+                timed=self._timed,
+                spawn=sidecar.spawn,
             )
         )
         self.receiver = ReceiverSession(
@@ -163,7 +160,7 @@ class Rollout:
                 spool=sidecar.spool,
                 versions=sidecar.versions,
                 distributor=sidecar.distributor,
-                signers=TrustedSigners(files.ca_pem, settings.group_uid),
+                signers=self._signers,
                 group_uid=settings.group_uid,
                 codecs=self._codecs,
                 begun=self._begun,
@@ -202,11 +199,12 @@ class Rollout:
         """Other parents, or another term."""
         self._dialler.set_parents(self._sidecar.plans.parents())
 
-    def children_changed(self) -> None:
-        """What stands below is told upward by housekeeping."""
-
     async def keep_house(self) -> None:
-        """Tells the parent what is needed, and keeps the spool small."""
+        """Tells the parent what is needed, keeps the spool small, and heeds a new CA."""
+        ca_pem = self._sidecar.identity.current().files.ca_pem
+        if ca_pem != self._ca_pem:
+            self._ca_pem = ca_pem
+            self._signers.replace_ca(ca_pem)
         self._tell_status()
         await self._sidecar.retain()
 
@@ -280,8 +278,16 @@ class Rollout:
             plan = self._sidecar.plans.link_from(Place(link.endpoint.cluster, link.endpoint.region))
         return ("tight", "fast") if plan is not None and plan.codec == "Tight" else ("fast",)
 
-    def _begun(self, begin: Begin) -> None:
-        """Traces join here."""
+    def _begun(self, begin: Begin) -> str:
+        """An object is offered: this member's part of its version's trace begins; children join below it."""
+        target = parse_key(begin.key).target
+        return self._sidecar.traces.join(begin.trace, target.lineage, target.seq)
+
+    def _timed(self, stage: str, version: VersionRef, spent_us: int) -> None:
+        _log.info("version %d: %s %d us", version.seq, stage, spent_us)
+        self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
+        if stage == ACTIVATE:
+            self._sidecar.traces.finish(version.lineage, version.seq)
 
 
 def _reported(version: VersionRef, step: int | None) -> ReportedVersion:
@@ -304,6 +310,7 @@ def _report(sidecar: Sidecar, state: str, **fields: object) -> MemberReport:
             "term": sidecar.versions.fence.term,
             "plan_revision": sidecar.plans.plan.revision,
             "children": len(sidecar.distributor.children),
+            "links": sidecar.links.reports(),
             "spool_bytes": sidecar.spool.size_bytes,
             "certificate_expiry_time": sidecar.identity.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
             **fields,

@@ -72,9 +72,11 @@ class View:
                     "sentBytes": link.stats.totals.sent_bytes,
                     "ackedBytes": link.stats.totals.acked_bytes,
                     "repeatedBytes": link.stats.totals.repeated_bytes,
+                    "decisions": self._sidecar.links.decisions(link),
                 }
                 for link in links
-            ]
+            ],
+            "reports": [report.to_document() for report in self._sidecar.links.reports()],
         }
 
     def versions(self) -> Mapping[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 import threading
+import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,7 +25,7 @@ from sync_runtime.transport.events import (
     StreamLost,
     StreamSample,
 )
-from sync_runtime.transport.feeder import Feeder, FeederStats
+from sync_runtime.transport.feeder import NOT_NEEDED, Feeder, FeederStats
 from sync_runtime.transport.messages import (
     Abort,
     Ack,
@@ -66,6 +67,7 @@ class ChildLink:
         self._asked_streams = streams
         self._wanted_streams = streams
         self._over: list[SendStream] = []
+        self._ended = False
         self._feeder = Feeder(self, identity.member, streams)
         self._channel = Channel(
             connection, name=identity.member, takes=FROM_CHILD, heartbeat_s=heartbeat_s, handler=self
@@ -122,16 +124,20 @@ class ChildLink:
         if self._feeder.cancel(transfer):
             self._channel.send_message(Abort(transfer=transfer, reason=reason))
 
-    def set_streams(self, count: int) -> None:
-        """Feed so many streams. More are asked for at once; fewer rest, warm, until `trim_streams`."""
+    def set_streams(self, count: int, held: int | None = None) -> None:
+        """Feed `count` streams and hold `held` open; those beyond rest, warm.
+
+        More are asked for at once; fewer stay open until `trim_streams`.
+        """
         count = max(1, min(count, MAX_STREAMS))
+        held = max(count, min(held or count, MAX_STREAMS))
         with self._lock:
-            self._wanted_streams = count
-            ask = count > self._asked_streams
-            self._asked_streams = max(count, self._asked_streams)
-        self._feeder.set_streams(count)
+            self._wanted_streams = held
+            ask = held > self._asked_streams
+            self._asked_streams = max(held, self._asked_streams)
+        self._feeder.set_streams(count, held)
         if ask:
-            self._channel.send_message(Streams(count=count))
+            self._channel.send_message(Streams(count=held))
 
     def trim_streams(self) -> None:
         """Close the streams that rest."""
@@ -171,13 +177,18 @@ class ChildLink:
     def stream_dropped(self, stream: SendStream, reason: str) -> None:
         """Stop watching it; nobody else may get its descriptor's number before that."""
         self._channel.post(lambda: self._channel.unwatch(stream.connection))
-        self._emit(StreamLost(self, stream.number, reason))
+        self._emit(StreamLost(self, stream.number, reason, failed=reason != NOT_NEEDED))
 
     def stream_over(self, stream: SendStream) -> None:
         """Close its socket in the channel's thread, after it was unwatched."""
         with self._lock:
-            self._over.append(stream)
-        self._channel.post(self._close_over)
+            ended = self._ended
+            if not ended:
+                self._over.append(stream)
+        if ended:
+            stream.connection.close()
+        else:
+            self._channel.post(self._close_over)
 
     def source_failed(self, transfer: int) -> None:
         """What was promised cannot be sent."""
@@ -197,7 +208,7 @@ class ChildLink:
             case Ack(transfer, indices):
                 acked = self._feeder.ack(transfer, indices)
                 if acked.indices:
-                    self._emit(BucketsAcked(self, transfer, acked.indices))
+                    self._emit(BucketsAcked(self, transfer, acked.indices, acked.size_bytes, time.monotonic()))
                 if acked.finished:
                     self._report(acked.finished)
             case Nack(transfer, index):
@@ -217,7 +228,10 @@ class ChildLink:
 
     def on_close(self, reason: str, message: str) -> None:
         """The link is over."""
-        for stream in self._feeder.close():
+        streams = self._feeder.close()
+        with self._lock:
+            self._ended = True
+        for stream in streams:
             stream.connection.close()
         self._close_over()
         self._emit(ChildGone(self, reason, message))

@@ -74,6 +74,8 @@ class BucketsAcked:
     link: ChildLink
     transfer: int
     indices: tuple[int, ...]
+    size_bytes: int
+    now_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +136,12 @@ class PayloadDone:
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """A data stream broke or was given up; its buckets go on other streams."""
+    """A data stream broke, was given up, or is not needed any more; its buckets go on other streams."""
 
     link: ChildLink
     stream: int
     reason: str
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ what is to be said to the other end is returned or reported to its owner.
 
 from __future__ import annotations
 
+import os
 import ssl
 import threading
 import time
@@ -24,6 +25,8 @@ from sync_runtime.transport.wire import MAX_STREAMS, MAX_TRANSFERS, BucketHead
 MIN_WINDOW_BYTES: Final = 64 << 20
 _WINDOW_BDPS: Final = 4
 _JOIN_S: Final = 5.0
+NOT_NEEDED: Final = "no longer needed"
+"""Why a stream is dropped that did nothing wrong."""
 
 
 class FeederOwner(Protocol):
@@ -72,7 +75,7 @@ class Feeder:
         self._transfers: dict[int, SentTransfer] = {}
         self._streams: dict[int, SendStream] = {}
         self._active: frozenset[int] = frozenset()
-        self._wanted_streams = streams
+        self._wanted_streams = self._held_streams = streams
         self._next_stream = 0
         self._pacing_bits_per_s: int | None = None
         self._closed = False
@@ -107,6 +110,9 @@ class Feeder:
                 raise TransportError(f"the link to {self._name} has ended")
             if len(self._transfers) >= MAX_TRANSFERS:
                 raise TransportError(f"{self._name} has {MAX_TRANSFERS} transfers under way: wait for one to end")
+            if not self._queue.transfers and os.environ.get("TR_RESTART"):
+                for stream in self._streams.values():
+                    sockets.restart_congestion_control(stream.connection, "bbr")
             transfer = self._queue.begin(priority)
             self._transfers[transfer] = SentTransfer(key, source)
             announce(transfer)
@@ -169,11 +175,12 @@ class Feeder:
 
     # ------------------------------------------------------------------------------------------------------ streams
 
-    def set_streams(self, count: int) -> None:
-        """Let so many streams take buckets; others rest, warm."""
+    def set_streams(self, count: int, held: int) -> None:
+        """Let `count` streams take buckets, and keep up to `held`, warm."""
         with self._ready:
-            self._wanted_streams = max(1, min(count, MAX_STREAMS))
+            self._wanted_streams, self._held_streams = count, held
             self._choose_active()
+            self._pace()
             self._ready.notify_all()
 
     def set_pacing(self, bits_per_s: int | None) -> None:
@@ -212,11 +219,12 @@ class Feeder:
         self._owner.stream_dropped(found, reason)
 
     def drop_resting(self) -> None:
-        """Close the streams that rest and carry nothing."""
+        """Close the streams that are not to be held and carry nothing."""
         with self._ready:
-            resting = [n for n in self._streams if n not in self._active and not self._queue.carries(n)]
+            beyond = sorted(self._streams)[self._held_streams :]
+            resting = [number for number in beyond if not self._queue.carries(number)]
         for number in resting:
-            self.drop(number, "no longer needed")
+            self.drop(number, NOT_NEEDED)
 
     def close(self) -> list[SendStream]:
         """End all streams; those that lived."""

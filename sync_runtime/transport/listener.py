@@ -158,7 +158,7 @@ class Listener:
         try:
             admission = self._policy.admit(greeted.identity, greeted.hello)
             if greeted.hello.kind == "control":
-                self._open_link(greeted, admission, deadline_s)
+                self._open_link(greeted, admission)
             else:
                 self._add_stream(greeted, admission, deadline_s)
         except RefusedError as error:
@@ -168,31 +168,26 @@ class Listener:
             greeted.connection.close()
             self._count("HandshakeFailed", f"{greeted.identity} at {peer}", str(error))
 
-    def _open_link(self, greeted: Greeted, admission: Admission, deadline_s: float) -> None:
+    def _open_link(self, greeted: Greeted, admission: Admission) -> None:
         sockets.prepare(greeted.connection)
-        link = ChildLink(
-            greeted.connection,
-            greeted.hello,
-            greeted.identity,
-            token=secrets.token_hex(16),
-            streams=admission.streams,
-            heartbeat_s=admission.heartbeat_ms / 1000,
-            emit=self._from_child,
-        )
         with self._lock:
             if self._closed:
                 raise RefusedError("ShuttingDown", "this member ends", retry=True)
-            replaced = self._links.get(link.name)
+            replaced = self._links.get(greeted.identity.member)
             if replaced is None and len(self._links) >= self._limits.children:
                 raise RefusedError("TooMany", f"this member has {self._limits.children} children", retry=True)
-            self._links[link.name] = link
+            link = self._links[greeted.identity.member] = ChildLink(
+                greeted.connection,
+                greeted.hello,
+                greeted.identity,
+                token=secrets.token_hex(16),
+                streams=admission.streams,
+                heartbeat_s=admission.heartbeat_ms / 1000,
+                emit=self._from_child,
+            )
         if replaced:
             replaced.close("Replaced", "the member has connected anew", retry=False)
-        try:
-            welcome(greeted, _welcome(admission, link.token), deadline_s)
-        except TransportError:
-            self._forget(link)
-            raise
+        link.send(_welcome(admission, link.token))
         self._emit(ChildConnected(link))
         link.start()
 

@@ -75,6 +75,7 @@ class Acked:
     """What an ACK changed."""
 
     indices: tuple[int, ...]
+    size_bytes: int
     finished: TransferState | None
 
 
@@ -193,8 +194,9 @@ class SendQueue:
         state = self._transfers.get(transfer)
         if state is None:
             self._check_number(transfer)
-            return Acked((), None)
+            return Acked((), 0, None)
         fresh: list[int] = []
+        before = state.acked_bytes
         for index in indices:
             if index in state.acked:
                 continue
@@ -210,7 +212,8 @@ class SendQueue:
             fresh.append(index)
         if fresh:
             state.last_s = now_s
-        return Acked(tuple(fresh), self._forget(state) if state.finished else None)
+        grown = state.acked_bytes - before
+        return Acked(tuple(fresh), grown, self._forget(state) if state.finished else None)
 
     def nack(self, transfer: int, index: int) -> int | None:
         """Send it again, first; the number of the stream to close if it damaged too much."""

@@ -50,9 +50,9 @@ class SocketFacts:
 
 def listening_socket(host: str, port: int, backlog: int) -> socket.socket:
     """A socket that listens, on IPv4 or IPv6 as the host's address says."""
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-        0
-    ]
+    family, kind, proto, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     listener = socket.socket(family, kind, proto)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,6 +90,13 @@ def set_congestion_control(connection: socket.socket, name: str) -> str:
         )
     except OSError:
         return "unknown"
+
+
+def restart_congestion_control(connection: socket.socket, name: str) -> None:
+    """Let an idle connection's algorithm start anew, with the window it has."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, b"reno")
+        connection.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, name.encode())
 
 
 def set_unsent_limit(connection: socket.socket, size_bytes: int = NOTSENT_LOWAT_BYTES) -> bool:

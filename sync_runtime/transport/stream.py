@@ -78,11 +78,11 @@ class SendStream:
         self.facts = facts
         self._feed = feed
         self._scratch = bytearray(_RECORD_BYTES)
+        connection.settimeout(None)
         self._thread = threading.Thread(target=self._run, name=f"stream {number} {name}", daemon=True)
 
     def start(self) -> None:
         """Send from now on."""
-        self.connection.settimeout(None)
         self._thread.start()
 
     def stop(self) -> None:

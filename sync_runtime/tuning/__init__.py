@@ -4,6 +4,7 @@
     model        formulas: what one stream can carry, how many fill a link, pacing
     estimates    figures that samples add up to: rate, capacity, round-trip time, loss
     trial        one paired comparison of two stream counts
+    search       the smallest count of streams that carries what the link can
     state        what a link remembers across restarts
     controller   LinkController: samples in, decisions with their reasons out
     buckets      bucket size from payload, rate and streams

@@ -19,7 +19,7 @@ from sync_runtime.tuning.codec import CodedObject, tight_pays
 from sync_runtime.tuning.estimates import Change, ChangeDetector, Estimates
 from sync_runtime.tuning.samples import MAX_SECONDS, PayloadSample
 from sync_runtime.tuning.search import Phase, StreamSearch
-from sync_runtime.tuning.state import MAX_MICROS, MAX_RATE, LinkState
+from sync_runtime.tuning.state import MAX_MICROS, MAX_RATE, LinkState, is_congestion_control
 
 KEPT_DECISIONS = 32
 RWND_LIMIT = 0.3
@@ -29,6 +29,7 @@ QUEUEING = 2.0
 SMALL_PAYLOAD_RTTS = 8
 SMALL_PAYLOAD_STREAMS = 8
 """A payload that ends within a few round trips is all ramp: it takes more streams and says nothing of their count."""
+RAMP_BOUND_RTTS = 16
 STREAM_FAILURES, FAILURES_WITHIN_S = 3, 30.0
 OUTAGE_S = 1.0
 PACING_STEP = 0.05
@@ -74,6 +75,7 @@ class LinkController:
         refusals = state.refusals if state else 0
         self._search = StreamSearch(start, settled=state is not None and state.settled, refusals=refusals)
         self._failures: deque[float] = deque(maxlen=STREAM_FAILURES)
+        self._lowered_s = -math.inf
         self._rwnd_limited = False
         self._outage = False
         pacing = model.remembered_pacing_bits_per_second(state.capacity_bytes_per_second if state else 0.0)
@@ -99,7 +101,7 @@ class LinkController:
         if not sample.rate_bytes_per_s:
             return self._nothing_came(sample)
         interrupted = self._outage and sample.whole
-        self._outage = False
+        self._outage = self._outage and not sample.whole
         if small or interrupted or sample.app_limited or not sample.streams:
             return self._decide(None)
         if not sample.windowed:
@@ -107,11 +109,16 @@ class LinkController:
             if change is not None:
                 return self._decide(self._start_over(change, sample))
         base = self._search.base
+        if self._search.phase == "Climbing" and not sample.cold and self._fills_already(sample):
+            self._search.set_base(base)
+            return self._decide(f"{self._congestion_control} fills a link of this loss with {base} streams: hold")
         reason = self._search.observe(
             sample,
             self._bounds.streams,
             may_grow=not self._rwnd_limited,
             queueing=self._estimates.inflation > QUEUEING,
+            buffers_full=sample.sndbuf_limited > model.SNDBUF_LIMIT,
+            few=self._few_streams(sample),
         )
         if self._search.base != base:
             # What the new count carries is close to what was just measured; it must not look like a changed link.
@@ -122,11 +129,14 @@ class LinkController:
     def stream_failed(self, now_s: float) -> Decision | None:
         """A stream broke or had to be closed. Several within a short time: the path bears fewer."""
         now_s = _finite(now_s)
+        if 0 <= now_s - self._lowered_s < FAILURES_WITHIN_S:
+            return None  # one broken path takes many streams at once; that is one reason, not many
         self._failures.append(now_s)
         recent = [at for at in self._failures if now_s - FAILURES_WITHIN_S <= at <= now_s]
         if len(recent) < STREAM_FAILURES or self._search.base <= self._bounds.streams.min:
             return None
         self._failures.clear()
+        self._lowered_s = now_s
         self._search.set_base(self._search.base - 1)
         return self._decide(f"{STREAM_FAILURES} streams failed within {FAILURES_WITHIN_S:.0f} s: one fewer")
 
@@ -138,6 +148,8 @@ class LinkController:
 
     def set_congestion_control(self, name: str) -> Decision | None:
         """What the kernel gave the streams. A count learned with another one is only a place to start."""
+        if not is_congestion_control(name):
+            return None
         known, self._congestion_control = self._congestion_control, name
         if known is None or known == name:
             return None
@@ -203,6 +215,15 @@ class LinkController:
     def _is_small(self, size_bytes: int) -> bool:
         capacity, rtt_s = self._estimates.capacity_bytes_per_s, self._estimates.min_rtt_s
         return capacity > 0 and rtt_s > 0 and size_bytes < SMALL_PAYLOAD_RTTS * rtt_s * capacity
+
+    def _fills_already(self, sample: PayloadSample) -> bool:
+        control, loss = self._congestion_control, self._estimates.loss
+        return self._search.at_base and model.fills_already(control, sample.streams, loss, sample.sndbuf_limited)
+
+    def _few_streams(self, sample: PayloadSample) -> int:
+        """Below this no fewer are tried: where payloads are short for their way, a wrong count costs more than it saves."""
+        short = sample.duration_s < RAMP_BOUND_RTTS * self._estimates.min_rtt_s
+        return model.FEW_STREAMS if short else 1
 
     def _share(self, streams: int) -> float:
         """Of the tuned count, the part that carried a sample; more of them count as all."""

@@ -19,6 +19,9 @@ HEADROOM = 1.25
 """Streams for a quarter more than the link carries: loss never hits all of them alike."""
 BBR_LOSS_COST = 18.0
 """BBR does not slow down for loss but pauses to repair it: about 1/(1 + 18·√loss) of its window's rate remains."""
+FEW_STREAMS = 4
+SNDBUF_LIMIT = 0.3
+"""Share of busy time above which send buffers are the limit: more streams bring more of them."""
 PACING_HEADROOM = 1.15
 REMEMBERED_PACING_HEADROOM = 1.25
 """A remembered rate may be out of date, so that it holds back less."""
@@ -72,6 +75,17 @@ def streams_to_fill(capacity_bytes_per_s: float, stream_rate: float, bounds: Str
 def seed_streams(path: PathFacts, bounds: StreamPlan) -> int:
     """Where a link without memory starts."""
     return streams_to_fill(path.capacity_bytes_per_s, stream_rate_bytes_per_s(path), bounds)
+
+
+def fills_already(congestion_control: str | None, streams: int, loss: float, sndbuf_limited: float) -> bool:
+    """Whether so many streams surely fill their link, so that more need not be tried at once.
+
+    BBR follows the path's own rate unless buffers or repairs hold it back: four of them fill a link, eight a lossy one.
+    A new stream of it takes several payloads to find its share on a long way, and slows the others until then.
+    """
+    if congestion_control is None or not congestion_control.startswith("bbr") or sndbuf_limited > SNDBUF_LIMIT:
+        return False
+    return streams >= (FEW_STREAMS if loss <= PACE_ABOVE_LOSS else 2 * FEW_STREAMS)
 
 
 def ramp_s(capacity_bytes_per_s: float, rtt_s: float, streams: int) -> float:

@@ -25,6 +25,7 @@ MAX_REFUSALS = 4
 QUEUEING_HASTE = 3
 """How much faster a pause runs while our own streams fill the link's queue."""
 LONG_PAYLOAD_WINDOWS = 8
+"""From here on the windows of one payload are taken for payloads: an anchor may last for minutes."""
 MAX_STRAYS = 3
 """So many samples in a row that do not fit the comparison (other streams, other kind, cold) end it."""
 COLD_GAIN = 1.10
@@ -57,6 +58,11 @@ class StreamSearch:
         tried = self._trial.trial_streams if self._trial else self.streams
         return max(self.base, self.streams, tried)
 
+    @property
+    def at_base(self) -> bool:
+        """Whether the best count known is also the one in use."""
+        return self.streams == self.base
+
     def restart(self) -> None:
         """The link changed: climb again from the count at hand. On a plateau that costs nothing."""
         self._phase, self._trial, self._climb_rate = "Climbing", None, None
@@ -75,8 +81,20 @@ class StreamSearch:
         if inside != self.base or not bounds.min <= self.streams <= bounds.max:
             self.set_base(inside)
 
-    def observe(self, sample: PayloadSample, bounds: StreamPlan, *, may_grow: bool, queueing: bool) -> str | None:
-        """Take a cleaned sample with a rate; gives the reason where the count for the next one changes."""
+    def observe(
+        self,
+        sample: PayloadSample,
+        bounds: StreamPlan,
+        *,
+        may_grow: bool,
+        queueing: bool,
+        buffers_full: bool = False,
+        few: int = 1,
+    ) -> str | None:
+        """Take a cleaned sample with a rate; gives the reason where the count for the next one changes.
+
+        `few`: so many streams or fewer are left alone unless they fill the link's queue.
+        """
         self._windows = 0 if sample.whole else self._windows + 1
         if self._phase == "Climbing" and not sample.windowed:
             return self._climb(sample, bounds, may_grow=may_grow)
@@ -85,14 +103,18 @@ class StreamSearch:
         # Whole payloads are what counts; windows stand in for them only inside a payload that does not end.
         if self._phase == "Climbing" or 0 < self._windows < LONG_PAYLOAD_WINDOWS:
             return None
-        return self._hold(sample, bounds, may_grow=may_grow, queueing=queueing)
+        # Full send buffers speak for more streams, until a trial spoke against them.
+        self._upward_next |= buffers_full and not self.refusals
+        return self._hold(sample, bounds, may_grow=may_grow, queueing=queueing, few=few)
 
     # -------------------------------------------------------------------------------------------------------- climbing
 
     def _climb(self, sample: PayloadSample, bounds: StreamPlan, *, may_grow: bool) -> str | None:
         rate = sample.rate_bytes_per_s
         if self._climb_rate is None:
-            if sample.streams != self.base or sample.cold:
+            # Streams that stay cold for several payloads are as warm as they get.
+            too_cold = sample.cold and self._strays + 1 < MAX_STRAYS
+            if sample.streams != self.base or too_cold:
                 return self._stray(sample, bounds)
             next_step = self._double(sample, bounds, may_grow=may_grow)
             return f"{self.base} streams carry {_mbit(rate)}: {next_step}"
@@ -108,7 +130,8 @@ class StreamSearch:
         # A window does not show ramp and tail as a whole payload does, but that hides no gain as large as CLIMB_GAIN.
         tried, self._upward_next = self.streams, gain >= UP_GAIN
         self._settle(HOLD_AFTER_ACCEPTED)
-        return f"{tried} streams carry {_mbit(rate)}, only {_percent(gain)} more than {self.base}: hold {self.base}"
+        gained = _percent(gain, signed=True)
+        return f"{tried} streams carry {_mbit(rate)}, {gained} against {self.base}: hold {self.base}"
 
     def _double(self, sample: PayloadSample, bounds: StreamPlan, *, may_grow: bool) -> str:
         self._strays = 0
@@ -125,13 +148,15 @@ class StreamSearch:
 
     # --------------------------------------------------------------------------------------------------------- holding
 
-    def _hold(self, sample: PayloadSample, bounds: StreamPlan, *, may_grow: bool, queueing: bool) -> str | None:
+    def _hold(
+        self, sample: PayloadSample, bounds: StreamPlan, *, may_grow: bool, queueing: bool, few: int
+    ) -> str | None:
         if bounds.min <= sample.streams < self.base:
             return self._stray(sample, bounds)
         if sample.cold or sample.streams != self.base:
             return None
         self._strays = 0
-        can_up, can_down = may_grow and self.base < bounds.max, self.base > bounds.min
+        can_up, can_down = may_grow and self.base < bounds.max, self.base > bounds.min and (queueing or self.base > few)
         # A queue of our own making shortens the pause, but keeps its doubling after refused trials.
         in_haste = queueing and can_down
         self._hold_left -= QUEUEING_HASTE if in_haste else 1
@@ -141,7 +166,8 @@ class StreamSearch:
             return self._start_trial(larger(self.base, bounds.max), sample, "more may carry more")
         if can_down:
             why = "round trips take twice their least time" if in_haste else "fewer may do"
-            return self._start_trial(smaller(self.base, bounds.min), sample, why)
+            fewest = bounds.min if queueing else max(bounds.min, few)
+            return self._start_trial(smaller(self.base, fewest), sample, why)
         self._hold_left = HOLD_SAMPLES
         return None
 
@@ -189,10 +215,6 @@ class StreamSearch:
         if self._strays < MAX_STRAYS:
             return None
         self._strays = 0
-        if self._phase == "Climbing" and self._climb_rate is None and sample.streams == self.base:
-            # Streams that stay cold for so long are as warm as they get.
-            self._climb_rate = sample.rate_bytes_per_s
-            return None
         self._settle(HOLD_SAMPLES)
         if bounds.min <= sample.streams < self.base:
             self.base = self.streams = sample.streams

@@ -6,6 +6,7 @@ way is not remembered; it starts again.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -18,6 +19,7 @@ from sync_runtime.contract.sync import MAX_STREAMS, StreamCount
 from sync_runtime.contract.wire import WireModel
 
 MAX_WINDOWS = 32
+MAX_NAME_CHARACTERS = 16
 MAX_RATE = 10**12
 MAX_MICROS = 10**12
 
@@ -25,6 +27,15 @@ Rate = Annotated[int, Field(ge=0, le=MAX_RATE)]
 Micros = Annotated[int, Field(ge=0, le=MAX_MICROS)]
 Loss = Annotated[int, Field(ge=0, le=PPM)]
 Refusals = Annotated[int, Field(ge=0, le=16)]
+
+
+UNKNOWN_CONGESTION_CONTROL = "unknown"
+
+
+def is_congestion_control(name: str) -> bool:
+    """Whether a kernel could have given this name; "unknown" stands for none."""
+    fits = len(name) <= MAX_NAME_CHARACTERS and re.fullmatch(patterns.KERNEL_NAME, name) is not None
+    return fits and name != UNKNOWN_CONGESTION_CONTROL
 
 
 class RememberedWindow(Model):
@@ -52,9 +63,9 @@ class LinkState(WireModel):
     payload_bytes: Count = Field(0, description="Smoothed size of a payload.")
     payloads: Count = Field(0, description="Payloads measured so far.")
     refusals: Refusals = Field(0, description="Trials refused since the last change; each doubles the pause.")
-    congestion_control: Annotated[str, Field(min_length=1, max_length=16, pattern=patterns.KERNEL_NAME)] | None = Field(
-        None, description="Congestion control that the figures were measured with."
-    )
+    congestion_control: (
+        Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=patterns.KERNEL_NAME)] | None
+    ) = Field(None, description="Congestion control that the figures were measured with.")
     windows: Annotated[list[RememberedWindow], Field(max_length=MAX_WINDOWS), ListAtomic()] = Field(
         default_factory=list, description="The last samples, oldest first."
     )

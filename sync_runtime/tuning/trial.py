@@ -14,7 +14,7 @@ Verdict = Literal["accept", "reject"]
 
 FACTOR = 1.5
 UP_GAIN = 0.03
-"""More streams must earn at least this much."""
+"""More streams must earn at least this much. Larger thresholds rest too far below the plateau's end."""
 DOWN_LOSS = 0.015
 """Fewer streams may cost at most this much. The gap to UP_GAIN is the hysteresis."""
 MAX_PAIRS = 4

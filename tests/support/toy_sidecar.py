@@ -86,6 +86,8 @@ class ToySidecar:
     """Dies when this message comes."""
     hang_up_after_durable: bool = False
     """Dies between making a version durable and saying so."""
+    silent: bool = False
+    """Makes versions durable without saying so."""
     stage_new: bool = True
     """Whether versions are staged as soon as they are there."""
     anchors: list[tuple[m.Anchor, bytes]] = field(default_factory=list)
@@ -210,7 +212,8 @@ class ToySidecar:
             await library.send(m.Opened(live.lineage, live.seq, live.digest, live.step, True))
             return
         newest = self.versions[-1] if self.versions else None
-        continued = newest is not None and newest.digest in digests
+        before = [kept.digest for kept in self.versions[-2:]] if begin.resume else []
+        continued = newest is not None and (newest.digest in digests or bool(set(before) & set(digests)))
         if begin.resume and not continued:
             raise WrongBaseError("that version is not here")
         if not continued or newest is None:
@@ -228,6 +231,8 @@ class ToySidecar:
         if self.hang_up_after_durable:
             self.hang_up_after_durable = False
             library.hang_up()
+            return
+        if self.silent:
             return
         await library.send(m.Published(kept.lineage, kept.seq, kept.digest, 0, len(data), {}))
         if self.stage_new:

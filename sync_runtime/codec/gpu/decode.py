@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sync_runtime.codec.frame import Header, parse_header, truncated_layout_hash
 from sync_runtime.codec.gpu import plans
 from sync_runtime.codec.gpu.plans import Ints
-from sync_runtime.codec.gpu.read import SectionRead
+from sync_runtime.codec.gpu.read import STREAM_ROOM, SectionRead
 from sync_runtime.codec.limits import (
     END_BLOCK,
     ENTRY_BYTES,
@@ -75,22 +75,26 @@ class DeltaDecoder:
         return self.decode_uploaded(view, self.upload(view), over)
 
     def upload(self, data: memoryview) -> torch.Tensor:
-        """An object's words on the device. The copy may still be under way when this returns."""
+        """An object's words and some room on the device. The copy may still be under way when this returns."""
         if len(data) % 4:
             raise FormatError("an object is a multiple of four bytes")
         device = self.reads[0].section.device
         source = np.frombuffer(data, np.uint8)
+        stream = torch.zeros(source.size // 4 + STREAM_ROOM, dtype=torch.int32, device=device)
+        target = stream.view(torch.uint8)[: source.size]
         if device.type != "cuda":
-            return torch.from_numpy(source.view("<i4").copy())
+            target.numpy()[:] = source
+            return stream
         if self._pinned.numel() < source.size:
             self._pinned = torch.empty(source.size, dtype=torch.uint8, pin_memory=True)
         self._pinned.numpy()[: source.size] = source
-        return self._pinned[: source.size].to(device, non_blocking=True).view(torch.int32)
+        target.copy_(self._pinned[: source.size], non_blocking=True)
+        return stream
 
     def decode_uploaded(
         self, data: memoryview, stream: torch.Tensor, over: Sequence[Overlay] | None = None
     ) -> list[ChangeList]:
-        """As `decode`, of an object whose words are on the device already."""
+        """As `decode`, of an object that `upload` has brought to the device."""
         records, tables = self.parse(data)
         for at, (read, found) in enumerate(zip(self.reads, records, strict=True)):
             read.prepare(found, stream, tables, len(self.blocks.groups), None if over is None else over[at])

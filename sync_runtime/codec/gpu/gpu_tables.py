@@ -12,6 +12,7 @@ import torch
 
 from sync_runtime.codec.rules import PROBABILITY_ONE, SAMPLE_EVERY
 from sync_runtime.codec.tables import MAX_CLASSES, MAX_CONTEXTS, Tables
+from sync_runtime.tensors.dtypes import BY_CODE
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class DeviceTables:
     """Tables of one object: positions of all groups, values of one dtype."""
 
     position: torch.Tensor
-    """int32[G, 256]: probability of a change, of 2^15."""
+    """int32[G, 512]: probability of a change, of 2^15, by the context with the bits above it."""
     frequency: torch.Tensor
     """int64[256, 32]: of each class."""
 
@@ -34,12 +35,18 @@ def position_table(changed: torch.Tensor, elements: torch.Tensor, sampled: torch
 
 def value_table(classes: torch.Tensor) -> torch.Tensor:
     """Frequencies per context; int64[256, 32]."""
-    total, kinds = classes.sum(1, keepdim=True), (classes > 0).sum(1, keepdim=True)
-    scaled = 1 + torch.div(classes * (PROBABILITY_ONE - kinds), total.clamp(min=1), rounding_mode="floor")
-    found = torch.where(classes > 0, scaled, 0)
-    lowest_first = MAX_CLASSES - 1 - torch.arange(MAX_CLASSES, device=classes.device)  # ties: argmax promises no order
-    best = (classes * MAX_CLASSES + lowest_first).argmax(1, keepdim=True)
-    missing = torch.where(total > 0, PROBABILITY_ONE - found.sum(1, keepdim=True), 0)
+    return normalised_rows(classes, PROBABILITY_ONE)
+
+
+def normalised_rows(counts: torch.Tensor, one: int) -> torch.Tensor:
+    """Frequencies that sum to `one` in every row with a count, none lost; int64[N, K]."""
+    total, kinds = counts.sum(1, keepdim=True), (counts > 0).sum(1, keepdim=True)
+    scaled = 1 + torch.div(counts * (one - kinds), total.clamp(min=1), rounding_mode="floor")
+    found = torch.where(counts > 0, scaled, 0)
+    width = counts.shape[1]
+    lowest_first = width - 1 - torch.arange(width, device=counts.device)  # ties: argmax promises no order
+    best = (counts * width + lowest_first).argmax(1, keepdim=True)
+    missing = torch.where(total > 0, one - found.sum(1, keepdim=True), 0)
     return found.scatter_add(1, best, missing)
 
 
@@ -81,9 +88,10 @@ def to_tables(position: torch.Tensor, frequencies: dict[int, torch.Tensor]) -> T
 
 def from_tables(tables: Tables, num_groups: int, code: int, device: torch.device) -> DeviceTables:
     """Parsed tables on the device; what is missing is zero, under which nothing decodes."""
-    position = np.zeros((max(1, num_groups), MAX_CONTEXTS), np.int32)
+    contexts = BY_CODE[code].num_contexts
+    position = np.zeros((max(1, num_groups), 2 * MAX_CONTEXTS), np.int32)
     for group, row in tables.position.items():
-        position[group, : row.size] = row
+        position[group] = np.resize(row[:contexts], 2 * MAX_CONTEXTS)  # repeated, whatever stands above the context
     frequency = np.zeros((MAX_CONTEXTS, MAX_CLASSES), np.int64)
     if code in tables.value:
         table = tables.value[code]

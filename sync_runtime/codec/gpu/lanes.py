@@ -26,6 +26,7 @@ from sync_runtime.tensors.device.scratch import Scratch
 LIST_SIZE = 1024
 LANES = 32
 ENCODE_UNROLL = 16
+VALUE_STEPS = 8
 _ROOM_WORDS = 24
 """Room per lane beside what its changed elements are expected to need."""
 _GROWTH = 4
@@ -140,7 +141,7 @@ class LaneCoder:
         value_kernels.encode_classes[(-(-values.lanes.num_lanes // LANES),)](
             values.lanes.block, values.lanes.first, values.lanes.log2, changes.first, changes.where, changes.value,
             class_entries, values.words, values.first, values.capacity, values.states, values.counts, 0,
-            values.lanes.num_lanes, WIDTH=dtype.width_bits, LANES=LANES, num_warps=1,
+            values.lanes.num_lanes, WIDTH=dtype.width_bits, LANES=LANES, STEPS=VALUE_STEPS, num_warps=1,
         )  # fmt: skip
 
     def write(self, out: torch.Tensor, mode: torch.Tensor, body: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sync_runtime.codec.limits import FRAME_SYMBOLS, MAX_LANES
 from sync_runtime.codec.rules import (
+    ANCHOR_LANE_ELEMENTS,
     GAP_BITS,
     GAP_THRESHOLDS,
     POSITION_LANE_CHANGES,
@@ -34,6 +35,11 @@ def log2_position_lanes(elements: Ints, changed: Ints) -> Ints:
 def log2_value_lanes(changed: Ints) -> Ints:
     """log2 of V per block."""
     return _log2(changed // VALUE_LANE_CHANGES)
+
+
+def log2_anchor_lanes(elements: Ints) -> Ints:
+    """log2 of L per packed block of an anchor."""
+    return _log2(elements // ANCHOR_LANE_ELEMENTS)
 
 
 def _log2(wanted: Ints) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sync_runtime.codec.gpu import fast_kernels, gpu_tables, record_kernels, tight_kernels, value_kernels
-from sync_runtime.codec.gpu.lanes import LANES, LIST_SIZE
+from sync_runtime.codec.gpu.lanes import LANES, LIST_SIZE, VALUE_STEPS
 from sync_runtime.codec.gpu.plans import Ints, to_device
 from sync_runtime.codec.gpu.walk import Cut, ReadPart, TightLanes, place_units, tight_lanes
 from sync_runtime.codec.limits import MAX_LANES, MODE_FAST, MODE_TIGHT
@@ -31,6 +31,8 @@ OVERLAY_PARTS = 16
 _UNITS = 16
 DECODE_LANES, DECODE_STEPS = 32, 16
 """Lanes per program, and steps whose loads are in flight together."""
+STREAM_ROOM = DECODE_STEPS
+"""Words that a stream has beyond its object: lanes of hostile bytes may read them."""
 _DENSE_WORDS = 32
 _UNTRANSPOSE_BITS, _UNTRANSPOSE_SHARES = 8192, 4
 _FAULTS = {
@@ -71,7 +73,7 @@ class SectionRead:
     ) -> None:
         """Uploads what the entries say; makes room for the list. `over`: what is read instead of the base alone."""
         section, device = self.section, self.section.device
-        self.stream = stream
+        self.stream, self._limit = stream, 2 * (stream.numel() - STREAM_ROOM)
         first = np.concatenate([[0], np.cumsum(records.changed)])
         if int(first[-1]) > self.changes.capacity:
             self.changes.grow(int(first[-1]))
@@ -118,7 +120,7 @@ class SectionRead:
                 over.restage(changes, lanes.masked_elements, added=False)
         if lanes.places.num_lanes:
             self._launch_values(lanes)
-        if lanes.has_mask:
+        if lanes.has_dense:
             record_kernels.dense_finish[(section.num_blocks,)](
                 self.stream, self.body, self.mode, section.elements, changes.first, changes.where, changes.value,
                 WIDTH=width, SIZE=LIST_SIZE,
@@ -151,15 +153,17 @@ class SectionRead:
 
     def _launch_part(self, lanes: TightLanes, base: Bound, part: ReadPart) -> None:
         section, dtype, places, cut = self.section, self.section.dtype, lanes.places, self._cut
-        record_kernels.dense_mask[(part.units.numel(),)](
-            part.units, self.stream, self.body, self.mode, section.elements, self._mask, part.word_base, self.status,
-            section.unit_block, section.unit_first, WIDTH=dtype.width_bits, UNIT=UNIT_ELEMENTS, WORDS=_DENSE_WORDS,
-        )  # fmt: skip
+        if lanes.has_dense:
+            record_kernels.dense_mask[(part.units.numel(),)](
+                part.units, self.stream, self.body, self.mode, section.elements, self._mask, part.word_base,
+                self.status, section.unit_block, section.unit_first, WIDTH=dtype.width_bits, UNIT=UNIT_ELEMENTS,
+                WORDS=_DENSE_WORDS,
+            )  # fmt: skip
         if places.num_lanes:
             tight_kernels.decode_positions[(-(-places.num_lanes // DECODE_LANES),)](
                 self.stream, places.block, places.first, lanes.lane_start, lanes.lane_state, lanes.lane_left,
                 places.log2, section.elements, section.groups, self._position, self._block_int64[0], self._mask,
-                part.word_base, cut.part_units, part.number, places.num_lanes, base.blocks.address,
+                part.word_base, cut.part_units, part.number, places.num_lanes, self._limit, base.blocks.address,
                 base.blocks.row_stride, base.blocks.col_stride, base.blocks.cols, WIDTH=dtype.width_bits,
                 SHIFT=dtype.context_shift, CONTEXTS=dtype.num_contexts, FLAT=base.flat, UNIT=UNIT_ELEMENTS,
                 LANES=DECODE_LANES, STEPS=DECODE_STEPS, num_warps=1,
@@ -198,7 +202,8 @@ class SectionRead:
         value_kernels.decode_classes[(-(-values.num_lanes // LANES),)](
             self.stream, values.block, values.first, lanes.value_start, places.log2, values.log2, changes.first,
             changes.where, self._starts, self.body, value_words, self._fits, self.status, 0, values.num_lanes,
-            WIDTH=dtype.width_bits, LANES=LANES, ROUNDS=5 if dtype.width_bits > 16 else 4, num_warps=1,
+            WIDTH=dtype.width_bits, LANES=LANES, ROUNDS=5 if dtype.width_bits > 16 else 4, STEPS=VALUE_STEPS,
+            num_warps=1,
         )  # fmt: skip
         value_kernels.finish_values[(self.section.num_blocks,)](
             self.stream, changes.where, changes.value, changes.first, self.mode, self.body, self.body_words, planes,

@@ -19,6 +19,8 @@ ONE = tl.constexpr(1 << 15)
 STATE_LOW = tl.constexpr(1 << 16)
 CONTEXT_ROOM = tl.constexpr(256)
 """Entries per table row, whatever the dtype."""
+SIGNED_ROOM = tl.constexpr(512)
+"""Entries per row of a decoder's position table: once for each sign."""
 FAULT_LANE = tl.constexpr(64)
 FAULT_SIZE = tl.constexpr(128)
 FAULT_CLASS = tl.constexpr(256)
@@ -107,15 +109,25 @@ def encode_positions(
 
 
 @triton.jit
+def _signed_context(bits, SHIFT: tl.constexpr, CONTEXTS: tl.constexpr):
+    """The context with the bits above it, for a table that repeats itself: saves cutting them off."""
+    if CONTEXTS == 1:
+        return tl.zeros(bits.shape, tl.int32)
+    else:
+        return (bits >> SHIFT).to(tl.int32)
+
+
+@triton.jit
 def decode_positions(
     stream, lane_block, lane_first, lane_start, lane_state, lane_left, log2_lanes, elements, groups, table, place_words,
-    mask, word_base, part_units, part, num_lanes, address, row_stride, col_stride, cols,
+    mask, word_base, part_units, part, num_lanes, limit, address, row_stride, col_stride, cols,
     WIDTH: tl.constexpr, SHIFT: tl.constexpr, CONTEXTS: tl.constexpr, FLAT: tl.constexpr, UNIT: tl.constexpr,
     LANES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """LANES lanes per program; each fills words of 32 of its own steps, for one part of every block.
 
-    A part is part_units[block] units, so that masks of a part are small while all lanes are at work. State, words left
+    A lane that needs more words than it has reads on in its neighbours', which its end then shows; `limit` (in u16)
+    keeps it in the stream, after which there is room for STEPS words more. A part is part_units[block] units, so that masks of a part are small while all lanes are at work. State, words left
     and place of a lane are kept in lane_state, lane_left and lane_start between parts.
     """
     q, live, block, lane = lane_of(lane_block, lane_first, 0, num_lanes, LANES)
@@ -124,13 +136,15 @@ def decode_positions(
     begin = tl.load(part_units + block) * UNIT * part
     size = tl.minimum(tl.load(elements + block), begin + tl.load(part_units + block) * UNIT)
     rows = tl.maximum((size - begin + stride - 1) >> log2, 0)
-    entries = table + tl.load(groups + block).to(tl.int64) * CONTEXT_ROOM
+    entries = table + tl.load(groups + block).to(tl.int64) * SIGNED_ROOM
     old = bits_pointer(tl.load(address + block), WIDTH)
     down, across, width = tl.load(row_stride + block), tl.load(col_stride + block), tl.load(cols + block)
     x = tl.load(lane_state + q).to(tl.uint32, bitcast=True)
-    left = tl.load(lane_left + q)
     at = tl.load(lane_start + q)
+    stop = at + tl.load(lane_left + q)
     source = stream.to(tl.pointer_type(tl.uint16)) + tl.load(place_words + block)
+    word = tl.load(source + at, mask=at < stop, other=0)  # the next word, on its way long before it is needed
+    far = tl.minimum(limit - tl.load(place_words + block), 1 << 30).to(tl.int32)
     sink = mask + tl.load(word_base + block) + (begin >> 5) + lane
     shared = (tl.maximum(tl.min((size - begin) >> log2, 0), 0) // 32) * 32
     for k in range(0, shared, 32):
@@ -144,10 +158,11 @@ def decode_positions(
             tl.debug_barrier()  # keeps the compiler from sinking each load to its use, one memory latency per step
             chances = ()
             for u in tl.static_range(STEPS):
-                p = tl.load(entries + ((group[u] >> SHIFT) & (CONTEXTS - 1))).to(tl.uint32, bitcast=True)
+                p = tl.load(entries + _signed_context(group[u], SHIFT, CONTEXTS)).to(tl.uint32, bitcast=True)
                 chances = chances + (p,)  # noqa: RUF005
             tl.debug_barrier()
             hits = tl.zeros([LANES], tl.uint32)
+            at = tl.minimum(at, far)
             for u in tl.static_range(STEPS):
                 p = chances[u]
                 slot = x & (ONE - 1)
@@ -155,10 +170,9 @@ def decode_positions(
                 high = x >> 15
                 x = tl.where(hit, p * high + slot, x - p * (high + 1))  # (2^15 - p) * high + slot - p
                 short = x < STATE_LOW
-                word = tl.load(source + at, mask=short & (left > 0), other=0).to(tl.uint32)
                 x = tl.where(short, (x << 16) | word, x)
                 at += short.to(tl.int32)
-                left -= short.to(tl.int32)
+                word = tl.load(source + at, mask=short, other=word)
                 hits |= hit.to(tl.uint32) << u
             found |= hits << half
         tl.store(sink + (k // 32) * stride, found.to(tl.int32, bitcast=True), mask=live)
@@ -168,19 +182,18 @@ def decode_positions(
             i = begin + (k + u) * stride + lane
             on = i < size
             bits = wire_bits(old, tile_offset(i, down, across, width, FLAT), on, WIDTH, False, 0)
-            p = tl.load(entries + ((bits >> SHIFT) & (CONTEXTS - 1))).to(tl.uint32, bitcast=True)
+            p = tl.load(entries + _signed_context(bits, SHIFT, CONTEXTS)).to(tl.uint32, bitcast=True)
             slot = x & (ONE - 1)
             hit = (slot < p) & on
             y = tl.where(hit, p * (x >> 15) + slot, x - p * ((x >> 15) + 1))
             short = (y < STATE_LOW) & on
-            word = tl.load(source + at, mask=short & (left > 0), other=0).to(tl.uint32)
             x = tl.where(on, tl.where(short, (y << 16) | word, y), x)
             at += short.to(tl.int32)
-            left -= short.to(tl.int32)
+            word = tl.load(source + at, mask=short & (at < stop), other=word)
             found |= hit.to(tl.uint32) << u
         tl.store(sink + (k // 32) * stride, found.to(tl.int32, bitcast=True), mask=live & (k < rows))
     tl.store(lane_state + q, x.to(tl.int32, bitcast=True), mask=live)
-    tl.store(lane_left + q, left, mask=live)
+    tl.store(lane_left + q, stop - at, mask=live)
     tl.store(lane_start + q, at, mask=live)
 
 

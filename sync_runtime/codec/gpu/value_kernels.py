@@ -1,6 +1,7 @@
 """Statistics, step classes, signs and extra bits of `tight` bodies as Triton kernels (FORMAT.md, sections 6.3, 7)."""
 
-# mypy: disable-error-code="attr-defined, import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="assignment, attr-defined, import-untyped, no-untyped-call, no-untyped-def, var-annotated"
+# mypy: disable-error-code="untyped-decorator"
 # ruff: noqa: N803, PLR0917 -- kernels take flat arguments; compile-time constants are in capitals
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def count_changes(
 @triton.jit
 def encode_classes(
     lane_block, lane_first, log2_lanes, first, where, value, table, scratch, scratch_first, capacity, states, counts,
-    lane_begin, lane_end, WIDTH: tl.constexpr, LANES: tl.constexpr,
+    lane_begin, lane_end, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Value lanes, last element first. table[context, class] = f << 16 | start."""
+    """Value lanes, last element first. table[context, class] = f << 16 | start. STEPS: loads that are in flight."""
     q, live, block, lane = lane_of(lane_block, lane_first, lane_begin, lane_end, LANES)
     stride = 1 << tl.load(log2_lanes + block)
     begin = tl.load(first + block)
@@ -122,21 +123,27 @@ def encode_classes(
     words = words.to(tl.pointer_type(tl.uint16))
     x = tl.full([LANES], STATE_LOW, tl.uint32)
     at = room
-    for k in range(tl.max(steps, 0)):
-        t = steps - 1 - k
-        on = (t >= 0) & live
-        place = begin + t * stride + lane
-        context = tl.load(where + place, mask=on, other=0).to(tl.uint32, bitcast=True) >> CONTEXT_SHIFT
-        magnitude, _ = step_of(unsigned(tl.load(value + place, mask=on, other=1), WIDTH), WIDTH)
-        slot = context.to(tl.int32) * CLASS_ROOM + class_of(magnitude, WIDTH)
-        entry = tl.load(table + slot, mask=on, other=0).to(tl.uint32, bitcast=True)
-        f, start = entry >> 16, entry & 0xFFFF
-        spill = ((x >> 17) >= f) & on
-        at -= spill.to(tl.int32)
-        tl.store(words + at, x.to(tl.uint16), mask=spill & (at >= 0))
-        x = tl.where(spill, x >> 16, x)
-        quotient = x // tl.maximum(f, 1)
-        x = tl.where(on, (quotient << 15) + (x - quotient * f) + start, x)
+    for k in range(0, tl.max(steps, 0), STEPS):
+        group = ()
+        for u in tl.static_range(STEPS):
+            t = steps - 1 - k - u
+            on = (t >= 0) & live
+            place = begin + t * stride + lane
+            context = tl.load(where + place, mask=on, other=0).to(tl.uint32, bitcast=True) >> CONTEXT_SHIFT
+            magnitude, _ = step_of(unsigned(tl.load(value + place, mask=on, other=1), WIDTH), WIDTH)
+            slot = context.to(tl.int32) * CLASS_ROOM + class_of(magnitude, WIDTH)
+            group = group + (tl.load(table + slot, mask=on, other=0),)  # noqa: RUF005 -- Triton knows no unpacking
+        tl.debug_barrier()
+        for u in tl.static_range(STEPS):
+            on = (steps - 1 - k - u >= 0) & live
+            entry = group[u].to(tl.uint32, bitcast=True)
+            f, start = entry >> 16, entry & 0xFFFF
+            spill = ((x >> 17) >= f) & on
+            at -= spill.to(tl.int32)
+            tl.store(words + at, x.to(tl.uint16), mask=spill & (at >= 0))
+            x = tl.where(spill, x >> 16, x)
+            quotient = x // tl.maximum(f, 1)
+            x = tl.where(on, (quotient << 15) + (x - quotient * f) + start, x)
     tl.store(states + q, x.to(tl.int32, bitcast=True), mask=live)
     tl.store(counts + q, room - at, mask=live)
 
@@ -145,10 +152,12 @@ def encode_classes(
 def decode_classes(
     stream, lane_block, lane_first, lane_start, log2_places, log2_lanes, first, where, table, body, value_words, fits,
     status, lane_begin, lane_end, WIDTH: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
+    STEPS: tl.constexpr,
 ):  # fmt: skip
     """Value lanes; the class takes the context's place in `where`. table[context, class] = where it starts, then 2^15.
 
-    ROUNDS: steps of the search among 2^ROUNDS classes. A context without a table has starts of 2^15 alone.
+    ROUNDS: steps of the search among 2^ROUNDS classes. A context without a table has starts of 2^15 alone. STEPS:
+    loads of entries that are in flight together; they would wait for the stores of the step before.
     """
     q, live, block, lane = lane_of(lane_block, lane_first, lane_begin, lane_end, LANES)
     stride = 1 << tl.load(log2_lanes + block)
@@ -162,27 +171,33 @@ def decode_classes(
     bad = x < STATE_LOW
     unknown = bad & False
     words = stream.to(tl.pointer_type(tl.uint16)) + tl.load(value_words + block) + tl.load(lane_start + q)
-    for t in range(tl.max(steps, 0)):
-        on = (t < steps) & live
-        place = where + begin + t * stride + lane
-        entry = tl.load(place, mask=on, other=0).to(tl.uint32, bitcast=True)
-        row = table + (entry >> CONTEXT_SHIFT).to(tl.int32) * (CLASS_ROOM + 1)
-        slot = (x & (ONE - 1)).to(tl.int32)
-        kind = tl.zeros([LANES], tl.int32)
-        for r in tl.static_range(ROUNDS):
-            step = 1 << (ROUNDS - 1 - r)
-            kind = tl.where(tl.load(row + kind + step) <= slot, kind + step, kind)
-        start = tl.load(row + kind)
-        f = tl.load(row + kind + 1) - start
-        unknown = unknown | (on & ((f <= 0) | (start > slot)))
-        y = (f.to(tl.uint32) * (x >> 15)) + (slot - start).to(tl.uint32)
-        short = (y < STATE_LOW) & on
-        word = tl.load(words, mask=short & (left > 0), other=0).to(tl.uint32)
-        x = tl.where(on, tl.where(short, (y << 16) | word, y), x)
-        words += short.to(tl.int32)
-        left -= short.to(tl.int32)
-        coded = (entry & POSITION_MASK) | (kind.to(tl.uint32) << CONTEXT_SHIFT)
-        tl.store(place, coded.to(tl.int32, bitcast=True), mask=on)
+    for k in range(0, tl.max(steps, 0), STEPS):
+        group = ()
+        for u in tl.static_range(STEPS):
+            on = (k + u < steps) & live
+            entry = tl.load(where + begin + (k + u) * stride + lane, mask=on, other=0)
+            group = group + (entry,)  # noqa: RUF005 -- Triton's tuples know no unpacking
+        tl.debug_barrier()
+        for u in tl.static_range(STEPS):
+            on = (k + u < steps) & live
+            entry = group[u].to(tl.uint32, bitcast=True)
+            row = table + (entry >> CONTEXT_SHIFT).to(tl.int32) * (CLASS_ROOM + 1)
+            slot = (x & (ONE - 1)).to(tl.int32)
+            kind = tl.zeros([LANES], tl.int32)
+            for r in tl.static_range(ROUNDS):
+                step = 1 << (ROUNDS - 1 - r)
+                kind = tl.where(tl.load(row + kind + step) <= slot, kind + step, kind)
+            start = tl.load(row + kind)
+            f = tl.load(row + kind + 1) - start
+            unknown = unknown | (on & ((f <= 0) | (start > slot)))
+            y = (f.to(tl.uint32) * (x >> 15)) + (slot - start).to(tl.uint32)
+            short = (y < STATE_LOW) & on
+            word = tl.load(words, mask=short & (left > 0), other=0).to(tl.uint32)
+            x = tl.where(on, tl.where(short, (y << 16) | word, y), x)
+            words += short.to(tl.int32)
+            left -= short.to(tl.int32)
+            coded = (entry & POSITION_MASK) | (kind.to(tl.uint32) << CONTEXT_SHIFT)
+            tl.store(where + begin + (k + u) * stride + lane, coded.to(tl.int32, bitcast=True), mask=on)
     bad = bad | (x != STATE_LOW) | (left != 0)
     tl.atomic_or(status + block, tl.full([LANES], FAULT_LANE, tl.int32), mask=live & bad)
     tl.atomic_or(status + block, tl.full([LANES], FAULT_CLASS, tl.int32), mask=live & unknown)

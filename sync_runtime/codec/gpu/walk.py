@@ -82,6 +82,7 @@ class TightLanes:
     masked_elements: torch.Tensor
     """int32[B]: elements of blocks that have a mask; 0 for others."""
     has_mask: bool
+    has_dense: bool
     places: Lanes
     values: Lanes
     by_lanes: dict[int, torch.Tensor]
@@ -106,6 +107,7 @@ def tight_lanes(section: Section, records: Records) -> TightLanes:
     return TightLanes(
         masked_elements=to_device(np.where(masked, elements, 0), torch.int32, device),
         has_mask=bool(masked.any()),
+        has_dense=bool((records.mode == MODE_DENSE).any()),
         places=places,
         values=values,
         by_lanes={

@@ -1,6 +1,7 @@
 """Publisher and Subscriber against a sidecar on a real socket: bits cross, and either end may die."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,6 +149,7 @@ def test_a_module_with_tied_weights_and_buffers_is_kept_level(path: str, pair: P
     with Publisher(trainer, socket=path) as publisher, Subscriber(worker, socket=path) as subscriber:
         trainer.head(trainer.norm(trainer.embed(torch.arange(10)))).sum().backward()
         for parameter in trainer.parameters():
+            assert parameter.grad is not None
             parameter.data -= 0.1 * parameter.grad
         publisher.publish()
         waited(subscriber)
@@ -299,6 +301,37 @@ def test_a_worker_with_other_weights_gets_whole_ones(path: str, pair: Pair) -> N
         assert subscriber.version is None
         assert subscriber.activate() == publisher.version
         assert same(replica, weights)
+
+
+def test_weights_that_turn_out_to_be_a_version_need_no_whole_ones(path: str, pair: Pair) -> None:
+    sidecar, server = pair
+    weights = small_state()
+    with Subscriber(copy_of(weights), socket=path) as subscriber:
+        assert subscriber.version is None
+        with Publisher(weights, socket=path) as publisher:
+            member_of(sidecar).live = kept = sidecar.versions[-1]
+            server.call(member_of(sidecar).link.send(m.Known(kept.lineage, kept.seq, kept.digest, None)))
+            eventually(lambda: subscriber.version == publisher.version)
+            train(weights)
+            publisher.publish()
+            waited(subscriber)
+            assert subscriber.activate() == publisher.version
+
+
+def test_a_publish_that_was_interrupted_while_it_waited_is_settled_by_opening_again(path: str, pair: Pair) -> None:
+    sidecar, _ = pair
+    weights = small_state()
+    with Publisher(weights, socket=path) as publisher:
+        sidecar.silent = True  # the version becomes durable and nobody is told
+        interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+        interrupt.start()
+        train(weights)
+        with pytest.raises(KeyboardInterrupt):
+            publisher.publish()
+        sidecar.silent = False
+        train(weights)
+        assert publisher.publish().seq == 2
+        assert [one.resume for one in sidecar.said if isinstance(one, m.Open)] == [False, True]
 
 
 def test_a_scrub_finds_damage_and_the_repair_mends_it(path: str, pair: Pair) -> None:

@@ -133,11 +133,23 @@ def test_the_index_of_versions_follows_the_objects(tmp_path: Path) -> None:
         assert versions[5].label == "step 5"
         assert versions[6].label == ""
         assert versions[4].digest == Digest(4, 7)
-        assert spool.links(LINEAGE) == (5, 6)
         assert list(spool.versions(OTHER_LINEAGE)) == [8, 9]
         spool.remove(link(6))
         spool.remove(parse_key(f"{LINEAGE}/4-6.fast"))
         assert list(spool.versions(LINEAGE)) == [4, 5]
+
+
+def test_a_version_is_retained_while_links_lead_from_it_to_the_newest(tmp_path: Path) -> None:
+    with open_spool(tmp_path) as spool:
+        spool.put_lineage(START)
+        assert list(spool.retained(LINEAGE)) == [4]
+        assert spool.retained(OTHER_LINEAGE) == {}
+        for seq in (5, 6, 7):
+            store(spool, link(seq))
+        assert list(spool.retained(LINEAGE)) == [4, 5, 6, 7]
+        spool.remove(link(6))
+        assert list(spool.retained(LINEAGE)) == [6, 7]
+        assert list(spool.versions(LINEAGE)) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(("links", "oldest"), [([], 9), ([9], 8), ([9, 8, 6], 7), ([5, 6], 9), (range(10), -1)])

@@ -128,7 +128,7 @@ def test_a_key_can_be_made_where_it_is_used_and_never_leave(
     assert not (folder / "worker-1" / KEY_FILE).exists()
     assert run("show", folder) == 0
     assert run("renew", folder) == 0
-    with pytest.raises(CommandError, match="tls.key"):
+    with pytest.raises(CommandError, match=r"tls\.key"):
         run("renew", folder, "worker-1")
     for path in map(Path, files):
         path.rename(far / path.name)

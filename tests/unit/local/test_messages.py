@@ -24,7 +24,7 @@ SAMPLES: tuple[m.Message, ...] = (
     m.Stage(D, 4, D, None, REF, "list", 80), m.Stage(D, 4, D, 5, None, "state", 80), m.Staged(D, 4, {}),
     m.Activate(D, 4), m.Go(D, 4, 2), m.Activated(D, 4, 1200), m.Unstage(None), m.Unstage(REF),
     m.Scrub(D, 4, None, (), True), m.Scrubbed(False, ((0, 3), (5, 6))), m.Blocks(((1, 2),)),
-    m.Anchor(D, 4, ((1, 2),)), m.Note(None, {}), m.Note(120, {"x": 1}), m.Head(D, 9, D, 3),
+    m.Anchor(D, 4, ((1, 2),)), m.Note(None, {}), m.Note(120, {"x": 1}), m.Head(D, 9, D, 3), m.Known(D, 2, D, None),
 )  # fmt: skip
 
 

@@ -107,6 +107,21 @@ def test_an_outage_is_survived_and_told_once(tmp_path: Path, caplog: pytest.LogC
     assert len([record for record in caplog.records if "again" in record.message]) == 1
 
 
+def test_a_report_that_breaks_the_contract_is_a_failed_renewal(tmp_path: Path) -> None:
+    children = -1
+
+    async def scenario() -> None:
+        nonlocal children
+        keeper = LeaseKeeper(FileLease(tmp_path, NAME), lambda: report(children=children), lambda: LeaseTimes(15, 1))
+        async with running(keeper):
+            await until(lambda: keeper.failures >= 1)
+            assert "children" in str(keeper.problem)
+            children = 1
+            await until(lambda: keeper.renewals >= 1)
+
+    asyncio.run(scenario())
+
+
 def test_a_server_that_never_answers_is_given_up_each_time(tmp_path: Path) -> None:
     lease = Unreliable(tmp_path, NAME)
 

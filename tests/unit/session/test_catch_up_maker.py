@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key, parse_key
 from sync_runtime.bucket.manifest import open_envelope
@@ -17,7 +19,7 @@ from sync_runtime.offline.anchors import read_anchor, write_block
 from sync_runtime.session.catch_up import Watcher, key_between
 from sync_runtime.tensors.bits import bind
 from sync_runtime.tensors.blocks import BlockMap
-from tests.support.states import compile_loops, copied, same_bits
+from tests.support.states import compile_loops, copied, next_state, same_bits
 from tests.unit.session.chains import LINEAGE, OTHER, Trainer, make_trainer, sign
 
 compile_loops()
@@ -61,6 +63,25 @@ def test_a_merged_span_is_the_direct_delta(base: int, target: int, trainer: Trai
     check_made(trainer, VersionRef(LINEAGE, base), VersionRef(LINEAGE, target))
     made = trainer.delta_of(delta_key(LINEAGE, base, target))
     assert made.manifest.label == f"step {target}"
+
+
+@pytest.mark.timeout(20)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from([0, 3, 60, 900]), st.booleans()), min_size=2, max_size=4))
+def test_whatever_the_updates_merged_or_negated_they_are_the_direct_delta(
+    tmp_path_factory: pytest.TempPathFactory, updates: list[tuple[int, bool]]
+) -> None:
+    """Updates of every density, some of which take the one before them back: there nothing is left to send."""
+    trainer = make_trainer(tmp_path_factory.mktemp("spool"), versions=1)
+    with trainer.spool:
+        for seq, (per_mille, is_undone) in enumerate(updates, start=2):
+            before = trainer.states[VersionRef(LINEAGE, seq - 1)]
+            undone = copied(trainer.states[VersionRef(LINEAGE, seq - 2)])
+            trainer.states[VersionRef(LINEAGE, seq)] = undone if is_undone else next_state(before, seq, per_mille)
+            trainer.commit(trainer.direct(VersionRef(LINEAGE, seq - 1), VersionRef(LINEAGE, seq)))
+        newest = len(updates) + 1
+        check_made(trainer, VersionRef(LINEAGE, 0), VersionRef(LINEAGE, newest))
+        check_made(trainer, VersionRef(LINEAGE, newest), VersionRef(LINEAGE, 0))
 
 
 @pytest.mark.parametrize(("base", "target"), [(4, 0), (3, 2)])

@@ -63,7 +63,7 @@ def check(controller: LinkController, fewest: int, most: int) -> None:
     assert controller.estimates.inflation >= 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(happenings, st.integers(1, 6), st.integers(0, 20))
 @pytest.mark.timeout(20)
 def test_any_samples_leave_a_controller_that_works(
@@ -84,10 +84,10 @@ def test_any_samples_leave_a_controller_that_works(
     check(LinkController(state, bounds(fewest, fewest=fewest, most=most)), fewest, most)
 
 
-def test_a_clock_that_goes_back_forgets_no_round_trip_for_good() -> None:
+def test_a_clock_that_goes_back_leaves_no_round_trip_for_good() -> None:
     controller = LinkController(None, bounds())
-    for now_s in (1e6, 10.0, 15.0):
-        controller.observe(PayloadSample(60_000_000, 3.0, 4, rtt_s=0.2, min_rtt_s=0.1), now_s)
+    for now_s, min_rtt_s in ((1e6, 0.09), (10.0, 0.1), (15.0, 0.11)):
+        controller.observe(PayloadSample(60_000_000, 3.0, 4, rtt_s=0.2, min_rtt_s=min_rtt_s), now_s)
     assert controller.estimates.min_rtt_s == pytest.approx(0.1)
 
 

@@ -81,6 +81,13 @@ def test_a_first_payload_over_cold_streams_is_not_what_gains_are_measured_agains
     assert link.streams == 8
 
 
+def test_streams_that_never_get_warm_are_tuned_too() -> None:
+    link = Link(4)
+    for _ in range(3):
+        link.feed(10e6, cold=True)
+    assert link.streams == 8
+
+
 def test_a_gain_is_believed_of_cold_streams_and_a_loss_is_not() -> None:
     quick, slow = Link(4), Link(4)
     for link in (quick, slow):
@@ -109,6 +116,12 @@ def test_a_receiver_that_cannot_keep_up_is_not_tried_with_more_later_either() ->
     assert link.streams == 6
 
 
+def test_full_send_buffers_are_a_reason_to_try_more() -> None:
+    link = Link(state=LinkState(streams=4, settled=True))
+    link.until_it_tries(20e6, busy_s=4.0, sndbuf_limited_s=2.0)
+    assert link.streams == 6
+
+
 def test_small_losses_do_not_add_up_from_step_to_step() -> None:
     link = Link(state=LinkState(streams=16, settled=True))
     for _ in range(60):
@@ -122,7 +135,7 @@ def test_payloads_and_not_their_windows_end_a_pause() -> None:
         for _ in range(4):
             link.feed(20e6, whole=False)
         link.feed(20e6, windowed=True)
-    assert link.controller.phase == "Holding"
+        assert link.streams == 8
     for _ in range(20):
         link.feed(20e6, whole=False)
     assert link.controller.state.streams < 8  # inside a payload that does not end, windows do
@@ -185,6 +198,11 @@ def test_three_failures_within_half_a_minute_cost_one_stream() -> None:
     decision = controller.stream_failed(80.0)
     assert decision is not None
     assert decision.streams == 7
+    for now_s in (81.0, 82.0, 83.0, 84.0, 111.0, 112.0):
+        assert controller.stream_failed(now_s) is None  # the rest of the same break
+    decision = controller.stream_failed(113.0)
+    assert decision is not None
+    assert decision.streams == 6
 
 
 def test_failures_never_take_the_last_stream_of_the_plan() -> None:
@@ -209,6 +227,7 @@ def test_an_outage_keeps_the_streams_and_the_payload_it_hit_is_not_judged() -> N
     outage = link.controller.observe(PayloadSample(0, 3.0, 4, whole=False), 100.0)
     assert outage is not None
     assert "no byte" in outage.reason
+    link.feed(18e6, whole=False)
     link.feed(6e6)
     assert link.streams == before
     assert link.controller.phase == "Holding"
@@ -223,6 +242,24 @@ def test_two_slow_payloads_start_the_search_again_and_one_does_not() -> None:
     assert decision is not None
     assert "fell to 60 %" in decision.reason
     assert link.controller.phase == "Climbing"
+
+
+def test_streams_that_are_still_speeding_up_are_no_slower_link() -> None:
+    link = Link(state=LinkState(streams=4, settled=True))
+    for _ in range(3):
+        link.feed(20e6)
+    for _ in range(2):
+        link.feed(8e6, cold=True)
+    assert link.controller.phase == "Holding"
+
+
+def test_half_of_the_streams_carrying_half_is_no_slower_link() -> None:
+    link = Link(2, state=LinkState(streams=2, settled=True))
+    link.until_it_tries(20e6)
+    assert link.streams == 1
+    decision = link.feed(9e6)
+    assert decision is not None
+    assert "stay at 2" in decision.reason
 
 
 def test_loss_that_costs_rate_starts_the_search_again_sooner() -> None:
@@ -250,6 +287,8 @@ def test_it_paces_when_loss_and_queueing_come_together_and_stops_when_they_go() 
     assert pacing is not None
     assert pacing == pytest.approx(8 * 1.15 * 20e6, rel=0.05)
     assert link.controller.decision.stream_pacing_bytes_per_second == pacing // (8 * link.streams)
+    link.feed(20.5e6, rtt_s=0.3, sent_bytes=100_000_000, retransmitted_bytes=3_000_000)
+    assert link.controller.decision.pacing_bits_per_second == pacing  # not worth a system call per stream
     for _ in range(12):
         link.feed(20e6, sent_bytes=100_000_000)
     assert link.controller.decision.pacing_bits_per_second is None
@@ -275,7 +314,8 @@ def test_another_congestion_control_makes_the_remembered_count_a_place_to_start(
     first.controller.set_congestion_control("cubic")
     first.settle(20e6)
     again = LinkController(first.controller.state, bounds(8))
-    assert again.set_congestion_control("cubic") is None
+    for name in ("cubic", "unknown", "", "no kernel's"):
+        assert again.set_congestion_control(name) is None
     decision = again.set_congestion_control("bbr")
     assert decision is not None
     assert again.phase == "Climbing"

@@ -1,0 +1,173 @@
+"""From a complete object to a staged version: decodes against the mirror, hands lists to the library, one at a time.
+
+With coder `library` the object's bytes go over as they are. Decoding runs in threads while the engine generates;
+nothing live is touched, except where whole weights come to a member out of service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import numpy as np
+
+from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.spool import StoredObject
+from sync_runtime.delta.apply import StagedBlock
+from sync_runtime.errors import DigestError, SyncError
+from sync_runtime.local import messages as local
+from sync_runtime.local.link import LibraryLink
+from sync_runtime.offline.deltafile import Delta
+from sync_runtime.session.lists import ListStream
+from sync_runtime.session.mirror import Mirror
+from sync_runtime.session.versions import Versions
+from sync_runtime.session.weights import EngineWeights
+from sync_runtime.tensors.bits import gather
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Stager:
+    """Stages objects in one library."""
+
+    def __init__(self, weights: EngineWeights, versions: Versions) -> None:
+        self._weights, self._versions = weights, versions
+        self._answer: asyncio.Future[None] | None = None
+        self._handing: VersionRef | None = None
+
+    async def stage(self, library: LibraryLink, stored: StoredObject) -> bool:
+        """Stages an object; True: whole weights were written, and the live version is its target now."""
+        if not stored.key.is_anchor:
+            if library.hello.coder == "library":
+                await self._object(library, stored)
+            else:
+                await self._list(library, stored)
+            return False
+        return await self._anchor(library, stored)
+
+    def answered(self, version: VersionRef | None, error: SyncError | None) -> None:
+        """STAGED for a version, or an error instead of it."""
+        if version is not None and version == self._handing:
+            self._weights.staged.append(version)  # before an ACTIVATE for it can be read
+        if self._answer is not None and not self._answer.done():
+            if error is None:
+                self._answer.set_result(None)
+            else:
+                self._answer.set_exception(error)
+
+    async def hand_over(
+        self,
+        library: LibraryLink,
+        message: local.Stage,
+        chunks: Iterable[memoryview],
+        version: VersionRef | None = None,
+    ) -> None:
+        """Sends a stream and waits for STAGED, which makes `version` one that can be activated.
+
+        Raises what the library answered otherwise.
+        """
+        self._answer, self._handing = asyncio.get_running_loop().create_future(), version
+        try:
+            await library.stream(message, chunks, local.End())
+            await self._answer
+        finally:
+            self._answer = self._handing = None
+
+    async def _list(self, library: LibraryLink, stored: StoredObject) -> None:
+        layout, stages, base = self._weights.layout_of(stored), self._weights.stages, stored.key.base
+        if stages is None or base is None:
+            return
+        delta = Delta(layout, stored.manifest, await asyncio.to_thread(stored.view))
+        layer = await asyncio.to_thread(stages.stage, delta, stored.key.target)
+        stream = ListStream(stages.mirror.blocks, layer.staged)
+        message = _message(stored, base, "list", stream.size_bytes)
+        try:
+            await self.hand_over(library, message, stream.chunks(), stored.key.target)
+        except SyncError:
+            stages.unstage(self._weights.newest or stages.active)
+            raise
+
+    async def _object(self, library: LibraryLink, stored: StoredObject) -> None:
+        view = await asyncio.to_thread(stored.view)
+        message = _message(stored, stored.key.base, "object", len(view))
+        await self.hand_over(library, message, _cut(view), stored.key.target)
+
+    async def _anchor(self, library: LibraryLink, stored: StoredObject) -> bool:
+        target, weights = stored.key.target, self._weights
+        digest = self._versions.digest(target) or str(stored.facts.target.digest)
+        if library.hello.coder == "library":
+            view = await asyncio.to_thread(stored.view)
+            await self.hand_over(library, _message(stored, None, "object", len(view)), _cut(view))
+            weights.replaced(target, None, digest)
+            return True
+        mirror = await self._mirror_of(stored, digest)
+        if weights.live is not None:
+            await self._leap(library, stored, mirror)
+            return False
+        message = _message(stored, None, "state", mirror.size_bytes)
+        await self.hand_over(library, message, _state_chunks(mirror))
+        weights.replaced(target, mirror, digest)
+        return True
+
+    async def _leap(self, library: LibraryLink, stored: StoredObject, mirror: Mirror) -> None:
+        """Whole weights for an engine in service: it gets the difference to what it has, as any other version."""
+        weights = self._weights
+        live, old = weights.live, weights.mirror
+        if live is None or old is None:
+            return
+        found = await asyncio.to_thread(_differences, old, mirror)
+        stream = ListStream(mirror.blocks, found)
+        message = _message(stored, live, "list", stream.size_bytes)
+        weights.replacement = (stored.key.target, mirror)
+        try:
+            await self.hand_over(library, message, stream.chunks(), stored.key.target)
+        except SyncError:
+            weights.replacement = None
+            mirror.remove()
+            raise
+
+    async def _mirror_of(self, stored: StoredObject, digest: str) -> Mirror:
+        layout = self._weights.layout_of(stored)
+        mirror = await asyncio.to_thread(Mirror.create, self._weights.folder, layout)
+        try:
+            view = await asyncio.to_thread(stored.view)
+            await asyncio.to_thread(mirror.load_anchor, view, stored.key.target_seq)
+            if str(await asyncio.to_thread(mirror.digest)) != digest:
+                raise DigestError(f"the anchor of version {stored.key.target_seq} does not have its digest")
+        except SyncError:
+            mirror.remove()
+            raise
+        return mirror
+
+
+def _differences(old: Mirror, new: Mirror) -> dict[int, StagedBlock]:
+    """Where two states differ: positions and the new bits, by block."""
+    found = {}
+    for block in new.blocks:
+        before, after = gather(block, old.bound()), gather(block, new.bound())
+        positions = np.flatnonzero(before != after).astype(np.uint32)
+        if positions.size:
+            found[block.number] = StagedBlock(positions, after[positions])
+    return found
+
+
+def _message(stored: StoredObject, base: VersionRef | None, form: local.Form, size_bytes: int) -> local.Stage:
+    key, label = stored.key, stored.facts.label
+    return local.Stage(
+        lineage=key.lineage,
+        seq=key.target_seq,
+        digest=str(stored.facts.target.digest),
+        step=int(label) if label.isdecimal() and len(label) < 16 else None,
+        base=None if base is None else local.VersionRef(base.lineage, base.seq),
+        form=form,
+        bytes=size_bytes,
+    )
+
+
+def _cut(view: memoryview) -> Iterable[memoryview]:
+    return (view[at : at + _CHUNK_BYTES] for at in range(0, len(view), _CHUNK_BYTES))
+
+
+def _state_chunks(mirror: Mirror) -> Iterable[memoryview]:
+    for tensor in mirror.bound().values():
+        yield from _cut(tensor.matrix.data.cast("B"))

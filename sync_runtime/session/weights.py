@@ -1,0 +1,111 @@
+"""What a member's engine holds: the live version, what is staged over it, and the mirror that both are checked against.
+
+With coder `library` there is no mirror: versions are known by name and digest only. Its owner is the brain's loop.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.spool import Spool, StoredObject
+from sync_runtime.errors import LayoutError
+from sync_runtime.session.mirror import Mirror, Stages
+from sync_runtime.tensors.digest import parse_digest
+from sync_runtime.tensors.layout import Layout, parse_layout
+
+
+class EngineWeights:
+    """One engine's weights, as far as its sidecar knows them."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self.layout: Layout | None = None
+        self.mirror: Mirror | None = None
+        self.stages: Stages | None = None
+        self.live: VersionRef | None = None
+        self.digest: str | None = None
+        """Of the live weights, whether or not they are a version."""
+        self.staged: list[VersionRef] = []
+        """What the library has staged, oldest first."""
+        self.replacement: tuple[VersionRef, Mirror] | None = None
+        """A mirror that takes over when its version is activated: whole weights for one that was too far behind."""
+
+    @property
+    def folder(self) -> Path:
+        """Where mirrors lie."""
+        return self._spool.path / "mirror"
+
+    @property
+    def newest(self) -> VersionRef | None:
+        """What the engine will hold once all that is staged is activated."""
+        return self.staged[-1] if self.staged else self.live
+
+    def opened(self, layout: Layout, mirror: Mirror | None, digest: str) -> None:
+        """An engine opened with this state."""
+        self.forget()
+        self.layout, self.mirror, self.digest = layout, mirror, digest
+
+    def become(self, version: VersionRef) -> None:
+        """A full digest proved which version the live weights are."""
+        self.live = version
+        if self.mirror is not None and self.digest is not None:
+            self.stages = Stages(self.mirror, version, parse_digest(self.digest))
+
+    def replaced(self, version: VersionRef, mirror: Mirror | None, digest: str) -> None:
+        """Whole weights were written over the live ones."""
+        if self.mirror is not None and self.mirror is not mirror:
+            self.mirror.remove()
+        self.mirror, self.digest, self.staged = mirror, digest, []
+        self.become(version)
+
+    def commit(self, version: VersionRef, digest: str | None) -> None:
+        """The engine activated a staged version; brings the mirror there. May take long: for a thread."""
+        if self.replacement is not None and self.replacement[0] == version:
+            _, mirror = self.replacement
+            self.replacement = None
+            self.replaced(version, mirror, digest or "")
+            return
+        if self.stages is not None:
+            self.stages.commit(version)
+        self.live, self.digest = version, digest
+        if version in self.staged:
+            self.staged = self.staged[self.staged.index(version) + 1 :]
+
+    def unstage(self) -> None:
+        """Forgets everything staged."""
+        self.staged = []
+        if self.stages is not None:
+            self.stages.unstage(self.stages.active)
+        if self.replacement is not None:
+            self.replacement[1].remove()
+            self.replacement = None
+
+    def forget(self) -> None:
+        """The engine is gone."""
+        for mirror in (self.mirror, None if self.replacement is None else self.replacement[1]):
+            if mirror is not None:
+                mirror.remove()
+        self.layout = self.mirror = self.stages = self.live = self.digest = self.replacement = None
+        self.staged = []
+
+    def layout_of(self, stored: StoredObject) -> Layout:
+        """The trainer's layout of an object; it may cut tensors otherwise than ours, but they must be the same."""
+        document = self._spool.layout(stored.facts.layout_hash)
+        own = self.layout
+        if document is None or own is None:
+            raise LayoutError(f"the layout of {stored.key} is not known here")
+        layout = parse_layout(document)
+        if layout.hash == own.hash:
+            return own
+        if layout.tied != own.tied or [(one.name, one.dtype, one.shape) for one in layout.tensors] != [
+            (one.name, one.dtype, one.shape) for one in own.tensors
+        ]:
+            raise LayoutError("the trainer's tensors are not this engine's: names, dtypes, shapes or ties differ")
+        if self.stages is not None and self.mirror is not None:
+            if self.stages.layers:
+                raise LayoutError("the trainer cuts its tensors otherwise from here on: activate what is staged first")
+            self.mirror = Mirror.reopen(self.mirror.path, layout)
+            self.stages = Stages(self.mirror, self.stages.active, self.stages.active_digest)
+        self.layout = layout
+        return layout
