@@ -77,11 +77,11 @@ types: setup ## mypy, strict
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
 	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels \
-	  --ignore tests/component $(COVERAGE) $(ARGS)
+	  --ignore tests/unit/library --ignore tests/component $(COVERAGE) $(ARGS)
 
 .PHONY: test-codec
-test-codec: setup ## Damaged bytes by the hundred thousand, and the kernels through Triton's interpreter
-	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels $(ARGS)
+test-codec: setup ## Damaged bytes by the hundred thousand, and kernels through Triton's interpreter
+	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library $(ARGS)
 
 .PHONY: test-runtime
 test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
