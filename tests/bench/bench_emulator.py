@@ -11,7 +11,6 @@ and goals missed in them end in exit status 2, as does a machine that cannot run
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a file, from anywhere
 
+from tests.bench.report import Report
 from tests.component.linkemu.traffic import RateRun, drain, round_trips_us, tcp_rate, udp_rate
 from tools.errors import ToolError
 from tools.linkemu import Lab, LinkShape, parse_link
@@ -31,30 +31,6 @@ MAX_LATE_P99_US = 1_000
 MAX_CORE_SHARE = 0.95
 TCP_BUFFERS = f"4096 131072 {64 << 20}"  # one stream must be able to fill the longest link
 _ATTEMPTS = 4
-
-
-class Report:
-    """Prints figures; `status` is 0 while all goals hold, 1 once one is missed, 2 if only on a too busy machine."""
-
-    def __init__(self) -> None:
-        self.status = 0
-
-    def figure(self, case: str, metric: str, value: float, unit: str, **more: object) -> None:
-        """One line of output."""
-        line: dict[str, object] = {"bench": "emulator", "case": case, "metric": metric, "value": value, "unit": unit}
-        sys.stdout.write(json.dumps(line | more) + "\n")
-        sys.stdout.flush()
-        if not more.get("holds", True) and self.status != 1:
-            self.status = 1 if more.get("believable", True) else 2
-
-    def against(
-        self, case: str, metric: str, value: float, unit: str, *, asked: float, slack: float, **more: object
-    ) -> None:
-        """A figure that must lie within `slack` of what was asked for."""
-        ratio = round(value / asked, 4)
-        goal = f"within {round(slack / asked * 100, 2)} % of what was asked"
-        holds = abs(value - asked) <= slack
-        self.figure(case, metric, round(value, 1), unit, baseline=asked, ratio=ratio, goal=goal, holds=holds, **more)
 
 
 def _best_of(measure: Callable[[], RateRun], asked_bps: int) -> RateRun:
@@ -94,7 +70,10 @@ def _measure_delay(report: Report, lab: Lab, link: str, shape: LinkShape) -> Non
     measured_us = statistics.median(round_trips_us(lab, "a", "b", count=30))
     slack_us = max(TOLERANCE * asked_us, DELAY_FLOOR_US)
     if asked_us:
-        report.against(f"{link} echo", "round_trip", measured_us, "us", asked=asked_us, slack=slack_us)
+        report.figure(
+            f"{link} echo", "round_trip", round(measured_us, 1), "us", baseline=asked_us,
+            at_least=asked_us - slack_us, at_most=asked_us + slack_us,
+        )  # fmt: skip
     else:
         report.figure(f"{link} echo", "round_trip", round(measured_us, 1), "us")
 
@@ -104,7 +83,10 @@ def _report_run(report: Report, case: str, run: RateRun, shape: LinkShape) -> No
     believable = run.is_believable(shape.rate_bps)
     if limited:
         asked, slack = shape.rate_bps, TOLERANCE * shape.rate_bps
-        report.against(case, "ip_rate", run.rate_bps, "bit/s", asked=asked, slack=slack, believable=believable)
+        report.figure(
+            case, "ip_rate", round(run.rate_bps, 1), "bit/s", baseline=asked, at_least=asked - slack,
+            at_most=asked + slack, believable=believable,
+        )  # fmt: skip
     else:
         report.figure(case, "ip_rate", round(run.rate_bps, 1), "bit/s", believable=believable)
     report.figure(case, "offered", round(run.offered_bps, 1), "bit/s")
@@ -116,7 +98,7 @@ def _report_run(report: Report, case: str, run: RateRun, shape: LinkShape) -> No
     if limited:  # without a limit the queue is in the emulator itself
         goals.append(("lateness_p99", late.p99_us, "us", MAX_LATE_P99_US))
     for metric, value, unit, most in goals:
-        report.figure(case, metric, value, unit, goal=f"<= {most}", holds=value <= most, believable=believable)
+        report.figure(case, metric, value, unit, at_most=most, believable=believable)
     report.figure(case, "lateness_mean", round(late.mean_ns / 1000, 1), "us")
     report.figure(case, "over_1ms", round(late.over_1ms_share, 6), "share of packets")
     report.figure(case, "machine_idle", round(run.idle_share, 3), "share of cores")
@@ -130,7 +112,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     arguments = parser.parse_args()
-    report = Report()
+    report = Report("emulator")
     try:
         with Lab.start(2) as lab:
             for region in lab.regions:
@@ -143,7 +125,7 @@ def main() -> int:
     except ToolError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return report.status
+    return report.exit_code()
 
 
 if __name__ == "__main__":

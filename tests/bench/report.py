@@ -1,4 +1,8 @@
-"""How benchmarks speak: one JSON line per figure, exit code 1 where a goal does not hold."""
+"""How benchmarks speak: one JSON line per figure, exit code 1 where a goal does not hold.
+
+A figure that was measured under conditions in which it says little (`believable=False`) and misses its goal makes the
+exit code 2: not shown, not refuted.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ class Report:
 
     bench: str
     failed: list[str] = field(default_factory=list)
+    inconclusive: list[str] = field(default_factory=list)
 
     def figure(
         self,
@@ -24,19 +29,24 @@ class Report:
         at_most: float | None = None,
         at_least: float | None = None,
         baseline: float | None = None,
+        believable: bool = True,
     ) -> None:
-        """Print one figure; with a goal it either holds or fails the benchmark."""
+        """Print one figure; with a goal (a bound, or two) it either holds or fails the benchmark."""
         line: dict[str, object] = {"bench": self.bench, "case": case, "metric": metric, "value": value, "unit": unit}
+        if not believable:
+            line["believable"] = False
         if baseline is not None:
             line |= {"baseline": baseline, "ratio": round(value / baseline, 4)}
         if at_most is not None or at_least is not None:
             holds = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
-            line |= {"goal": at_most if at_most is not None else at_least, "holds": holds}
+            both = at_most is not None and at_least is not None
+            goal = [at_least, at_most] if both else at_most if at_most is not None else at_least
+            line |= {"goal": goal, "holds": holds}
             if not holds:
-                self.failed.append(f"{case} {metric}")
+                (self.failed if believable else self.inconclusive).append(f"{case} {metric}")
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
     def exit_code(self) -> int:
-        """0 where every goal holds."""
-        return 1 if self.failed else 0
+        """0 where every goal holds, 1 where one is missed, 2 where one is missed only in runs that say little."""
+        return 1 if self.failed else 2 if self.inconclusive else 0

@@ -18,7 +18,6 @@ from tools.errors import ToolError, sentence_for
 from tools.kube import build, catalog
 
 Failure = TypeVar("Failure", bound=BaseException)
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def needed_tools(config: ClusterConfig) -> list[str]:
@@ -42,7 +41,7 @@ def run(config: ClusterConfig, report_to: int) -> int:
         config = _with_images(config, tools)
         if config.level is Level.LIMITS:
             cgroups.start_janitor([config.cgroup(region) for region in config.regions])
-        keep = [config.directory, cache_root(), REPOSITORY, Path(sys.prefix), Path(sys.base_prefix)]
+        keep = [config.directory, cache_root(), hostpython.REPOSITORY, Path(sys.prefix), Path(sys.base_prefix)]
         keep += [Path(archive).parent for archive in config.images]
         kind = bubble.IdMap.NONE if config.level is Level.LIMITS else bubble.choose_id_map()
         bubble.enter(keep, kind, lambda: _supervise(config, tools, listeners, report))
