@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tools.devcluster import control, folder, hostcheck, kubeconfig, runner
+from tools.devcluster import control, folder, hostcheck, hostpython, kubeconfig, runner
 from tools.devcluster.api import ApiClient
 from tools.devcluster.config import ClusterConfig, Level, Region
 from tools.devcluster.processes import die_with_parent, only_child_of
@@ -245,7 +245,7 @@ def _launch(cluster: Cluster, lock: int, *, die_with_caller: bool) -> int:
             pass_fds=[write_end, lock],
             start_new_session=True,
             text=True,
-            cwd=runner.REPOSITORY,
+            cwd=hostpython.REPOSITORY,
             preexec_fn=die_with_parent(os.getpid()) if die_with_caller else None,  # noqa: PLW1509 - one prctl call
         )
     os.close(write_end)
