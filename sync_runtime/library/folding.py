@@ -114,6 +114,9 @@ def _scatter_tensor(tensor: torch.Tensor, spec: TensorSpec, entries: NewBits) ->
         places = np.unravel_index(entries.positions, tensor.shape)
         target = tensor.view(_INTEGERS[width])
     signed = np.ascontiguousarray(entries.bits).view(f"<i{width}" if width > 1 else np.uint8)
+    if tensor.device.type == "cpu":
+        target.numpy()[places] = signed  # one thread: waking others costs more than the pause may
+        return
     target.index_put_(tuple(_moved(place, tensor) for place in places), _moved(signed, tensor))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sync_runtime.contract.fields import MAX_SAFE_INTEGER
 from sync_runtime.contract.reports import LinkReport
 from sync_runtime.contract.status import PPM
-from sync_runtime.links.tcp_info import TcpInfo, parse_tcp_info
+from sync_runtime.links.tcp_info import TcpInfo, largest_send_buffer_bytes, parse_tcp_info
 from sync_runtime.tuning.controller import LinkController
 from sync_runtime.tuning.samples import PayloadSample
 from sync_runtime.tuning.state import UNKNOWN_CONGESTION_CONTROL, is_congestion_control
@@ -52,7 +52,6 @@ class _Streams:
     retransmitted_bytes: int = 0
     busy_s: float = 0.0
     rwnd_limited_s: float = 0.0
-    sndbuf_limited_s: float = 0.0
     cold: bool = False
 
 
@@ -70,8 +69,9 @@ class _Open:
 class LinkMeter:
     """Measures one directed link from its sending end."""
 
-    def __init__(self, ends: LinkEnds) -> None:
+    def __init__(self, ends: LinkEnds, *, send_buffer_bytes: int | None = None) -> None:
         self.ends = ends
+        self._send_buffer_bytes = largest_send_buffer_bytes() if send_buffer_bytes is None else send_buffer_bytes
         self.congestion_control = UNKNOWN_CONGESTION_CONTROL
         """Of the streams, as the kernel told last."""
         self._open: dict[int, _Open] = {}
@@ -145,7 +145,7 @@ class LinkMeter:
             retransmitted_bytes=seen.retransmitted_bytes,
             busy_s=seen.busy_s,
             rwnd_limited_s=seen.rwnd_limited_s,
-            sndbuf_limited_s=seen.sndbuf_limited_s,
+            send_buffer_bytes=self._send_buffer_bytes,
         )
 
     def abandoned(self, transfer: int) -> None:
@@ -217,7 +217,6 @@ def _add(streams: _Streams, before: TcpInfo, after: TcpInfo) -> None:
     streams.retransmitted_bytes += int(min(_retransmitted(before, after), sent))
     streams.busy_s += _grown(before.busy_s, after.busy_s)
     streams.rwnd_limited_s += _grown(before.rwnd_limited_s, after.rwnd_limited_s)
-    streams.sndbuf_limited_s += _grown(before.sndbuf_limited_s, after.sndbuf_limited_s)
 
 
 def _retransmitted(before: TcpInfo, after: TcpInfo) -> float:

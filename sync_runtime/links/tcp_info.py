@@ -1,7 +1,7 @@
 """The kernel's view of one TCP stream: `struct tcp_info`, as `getsockopt(TCP_INFO)` returns it.
 
 Linux only ever adds fields at the end, so that an older kernel returns fewer bytes: a field beyond them is None, never
-zero. Parses bytes; holds no socket.
+zero. Also how large the kernel lets send buffers grow. Holds no socket.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 TCP_INFO_OPTION: Final = 11
@@ -65,6 +66,14 @@ def parse_tcp_info(data: bytes) -> TcpInfo:
         sent_bytes=_read(_U64, data, 200),
         retransmitted_bytes=_read(_U64, data, 208),
     )
+
+
+def largest_send_buffer_bytes(path: Path = Path("/proc/sys/net/ipv4/tcp_wmem")) -> int:
+    """How large this network namespace lets a stream's send buffer grow; 0 where it does not say."""
+    try:
+        return int(path.read_text(encoding="ascii").split()[2])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _read(form: struct.Struct, data: bytes, offset: int) -> int | None:

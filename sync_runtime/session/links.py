@@ -7,7 +7,6 @@ Events of transport in, calls to `ChildLink` out. Runs in the brain's thread. Ne
 from __future__ import annotations
 
 import logging
-import os
 import time
 
 from sync_runtime.contract.plan import LinkPlan
@@ -104,8 +103,4 @@ class TunedLink:
 
     def _apply(self, decision: Decision) -> None:
         self.link.set_streams(decision.streams, decision.open_streams)
-        pace = decision.pacing_bits_per_second
-        if pace is None and os.environ.get("TR_RESTART"):
-            c = self._controller.estimates.capacity_bytes_per_s
-            pace = int(8 * c * float(os.environ["TR_RESTART"])) or None
-        self.link.set_pacing(pace)
+        self.link.set_pacing(decision.pacing_bits_per_second)

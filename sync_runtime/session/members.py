@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sync_runtime.bucket.keys import ObjectKey, VersionRef
+from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef
 from sync_runtime.bucket.objects import ranges_of
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import (
@@ -26,7 +26,7 @@ from sync_runtime.local.link import LibraryLink
 from sync_runtime.session.lists import ListStream, whole_blocks
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.mirror import Mirror
-from sync_runtime.session.stager import Stager
+from sync_runtime.session.stager import Stager, is_step
 from sync_runtime.session.versions import Versions
 from sync_runtime.session.weights import EngineWeights
 from sync_runtime.tensors.digest import parse_digest
@@ -116,7 +116,7 @@ class EngineSession:
             found = self._context.versions.find(digest)
             if found is not None and not self._staging:
                 self._become(found)
-                self._context.spawn(library.send(local.Known(found.lineage, found.seq, digest, None)))
+                self._context.spawn(library.send(local.Known(found.lineage, found.seq, digest, self._step(found))))
         self._tell_head()
         self._advance()
 
@@ -126,10 +126,10 @@ class EngineSession:
 
     def no_way(self, key: ObjectKey) -> None:
         """Nobody can make the object that leads on from here."""
-        if key.base is not None and key.base == self.holds():
+        holds, head = self.holds(), self._context.versions.head
+        if holds is not None and key.base == holds and key.codec == FAST and key.target == head:
             self._no_way = True
-            self._note_trouble("TooFarBehind", f"no delta leads on from version {key.base.seq}: whole weights follow")
-            self._context.follow()
+            self._note_trouble("TooFarBehind", f"no delta leads on from version {holds.seq}: whole weights follow")
 
     # --- what the library says ---------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class EngineSession:
         if found is None:
             await library.send(local.Opened(None, None, digest, None, continued=False))
         else:
-            await library.send(local.Opened(found.lineage, found.seq, digest, None, continued=True))
+            await library.send(local.Opened(found.lineage, found.seq, digest, self._step(found), continued=True))
         if found is not None:
             self._become(found)
         else:
@@ -235,11 +235,16 @@ class EngineSession:
         self._context.follow()
         self._context.changed()
 
+    def _step(self, version: VersionRef) -> int | None:
+        """The trainer's number of a version, from its manifest or from a HEAD."""
+        labels = (one.facts.label for one in self._context.spool.objects() if one.key.target == version)
+        return next((int(label) for label in labels if is_step(label)), self._context.versions.step(version))
+
     def _tell_head(self) -> None:
         head, library = self._context.versions.head, self._library
         digest = self._context.versions.digest(head)
         if library is not None and head is not None and digest is not None and self._weights.digest is not None:
-            self._context.spawn(library.send(local.Head(head.lineage, head.seq, digest, None)))
+            self._context.spawn(library.send(local.Head(head.lineage, head.seq, digest, self._step(head))))
 
     # --- staging -----------------------------------------------------------------------------------------------------
 

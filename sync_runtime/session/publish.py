@@ -40,7 +40,7 @@ from sync_runtime.session.versions import Versions
 from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.digest import Digest, parse_digest, total
 from sync_runtime.tensors.layout import Layout, parse_layout
-from sync_runtime.transport.messages import BaseVersion, Begin, Head, Index
+from sync_runtime.transport.messages import BaseVersion, Begin, Head
 
 DRAIN_POLL_S = 0.05
 
@@ -241,23 +241,12 @@ class PublisherSession:
         )
 
     def _tell_index(self, position: Position) -> None:
-        context, fence = self._context, self._context.versions.fence
+        context = self._context
         for known in (*position.before, position.record):
             rows = [(seq, str(digest)) for seq, digest in sorted(known.digests.items())]
             origin = known.origin
             context.versions.learn_lineage(known.lineage, rows, start=origin, current=known.lineage == position.lineage)
-            start = None if origin is None else {"lineage": origin.lineage, "seq": origin.seq}
-            context.distributor.set_index(
-                Index.model_validate(
-                    {
-                        "lineage": known.lineage,
-                        "term": fence.term,
-                        "incarnation": fence.incarnation,
-                        "start": start,
-                        "versions": rows[-10_000:],
-                    }
-                )
-            )
+            context.distributor.tell_index(known.lineage)
         self._tell_head("")
 
     def _tell_head(self, trace: str) -> None:
@@ -296,7 +285,8 @@ class PublisherSession:
             self._machine.feed(PublishEvent.FAILED)
             raise
         trace = context.trace(key.target)
-        self._writing = _Writing(key, message.step, message.label, writer, trace, time.monotonic())
+        label = message.label or ("" if message.step is None else str(message.step))
+        self._writing = _Writing(key, message.step, label, writer, trace, time.monotonic())
         if context.distributor.wants_codec(TIGHT) and self._base is not None:
             context.distributor.promise(replace(key, codec=TIGHT))
         context.distributor.begun(Shelved(key, self._begin_message(key, trace), writer))

@@ -26,6 +26,7 @@ from sync_runtime.errors import (
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.session.machine import Machine, TransferEffect, TransferEvent, TransferState, transfer_machine
+from sync_runtime.session.position import furthest, lead_on, own_want
 from sync_runtime.session.relay import Distributor, Shelved
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
@@ -41,6 +42,10 @@ from sync_runtime.transport.messages import (
     Signer,
     Want,
 )
+
+BAD_PARENT = "BadParent"
+RETRY_S = 1.0
+"""Before an object that could not be kept is asked for again."""
 
 
 class Parent(Protocol):
@@ -132,7 +137,10 @@ class ReceiverSession:
         self._incoming: dict[ObjectKey, Incoming] = {}
         self._transfers: dict[int, ObjectKey] = {}
         self._wanted: set[ObjectKey] = set()
+        self._told: VersionRef | None = None
+        """What the parent takes us to hold, with what it has begun to send."""
         self._tasks: set[asyncio.Task[None]] = set()
+        context.distributor.on_moved(self.moved)
         for chain in context.spool.signers():
             self._trust(chain.decode("ascii", "replace"), keep=False)
 
@@ -150,10 +158,12 @@ class ReceiverSession:
 
     def connected(self, parent: Parent) -> None:
         """A parent welcomed us: ask for the rest of what is partial, then say what is held."""
-        self._parent, self._transfers = parent, {}
+        self._parent, self._transfers, self._told = parent, {}, None
+        self._wanted.clear()  # of whom it was asked is gone
         for key in self._context.spool.partial():
             self._ask_rest(key)
         self.follow()
+        self._context.distributor.ask_again()
 
     def gone(self, parent: Parent) -> None:
         """What is verified stays; the next parent brings the rest."""
@@ -161,34 +171,34 @@ class ReceiverSession:
             self._parent, self._transfers = None, {}
 
     def follow(self) -> None:
-        """Tells the parent what is held, so that it pushes what follows."""
+        """Tells the parent what is held, here and below, so that it pushes what follows."""
         if self._parent is None:
             return
-        holds = self._engine.holds()
-        while holds is not None:
-            following = [one.key.target for one in self._incoming.values() if one.key.base == holds]
-            following += [key.target for key in self._wanted if key.base == holds]
-            if not following:
-                break
-            holds = max(following, key=lambda version: version.seq)
+        engine, keys = self._engine, self._keys()
+        stands = lead_on(self._furthest(), keys)
+        self._told = stands
         self._parent.send(
             Follow(
-                lineage=None if holds is None else holds.lineage,
-                seq=None if holds is None else holds.seq,
-                digest=None if holds is not None else self._engine.digest(),
+                lineage=None if stands is None else stands.lineage,
+                seq=None if stands is None else stands.seq,
+                digest=None if stands is not None else engine.digest(),
                 codecs=list(self._context.codecs()),  # type: ignore[arg-type]
-                out_of_service=self._engine.out_of_service(),
-                want_anchor=holds is None and self._engine.out_of_service(),
+                out_of_service=engine.out_of_service(),
+                want_anchor=stands is None and engine.out_of_service(),
             )
         )
+        self._ask_own()
 
     def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
-        """A child wants what is not here: ask the own parent, once."""
-        if self._parent is None:
-            self._context.distributor.missing(key, "NotReady")
-            return
-        self._wanted.add(key)
-        self._parent.send(Want(key=key.text, have=[], blocks=blocks))
+        """A child wants what is not here: ask the own parent. Without one the child waits until there is one."""
+        if self._parent is not None:
+            self._wanted.add(key)
+            self._parent.send(Want(key=key.text, have=[], blocks=blocks))
+
+    def moved(self) -> None:
+        """Someone below stands elsewhere: a parent that thinks otherwise is told."""
+        if self._parent is not None and lead_on(self._furthest(), self._keys()) != self._told:
+            self.follow()
 
     def arrived(self, parent: Parent, message: Message) -> None:
         """A message of the parent; what breaks a rule ends the link with a counted reason."""
@@ -199,7 +209,7 @@ class ReceiverSession:
         except FenceError as error:
             self._turn_away(parent, type(error).__name__.removesuffix("Error"), str(error))
         except (SignatureError, IdentityError, FormatError) as error:
-            self._turn_away(parent, "BadParent", str(error))
+            self._turn_away(parent, BAD_PARENT, str(error))
 
     def bucket_kept(self, key_text: str, index: int) -> None:
         """A bucket is verified and in the spool: pass it on."""
@@ -218,6 +228,7 @@ class ReceiverSession:
         incoming = self._incoming.pop(parse_key(key_text), None)
         if incoming is not None:
             self._context.distributor.aborted(incoming.key, "NotKept")
+        self._soon(self.follow)
 
     async def close(self) -> None:
         """Waits for what is being committed."""
@@ -233,12 +244,13 @@ class ReceiverSession:
             case Index():
                 self._admit(message.term, message.incarnation)
                 start = None if message.start is None else VersionRef(message.start.lineage, message.start.seq)
-                context.versions.learn_lineage(message.lineage, message.versions, start=start)
-                context.distributor.set_index(message)
+                context.versions.learn_lineage(message.lineage, message.versions, start=start, current=False)
+                context.distributor.tell_index(message.lineage)
                 self._engine.learned()
             case Head():
                 self._admit(message.term, message.incarnation)
-                if context.versions.learn_head(VersionRef(message.lineage, message.seq), message.digest):
+                head = VersionRef(message.lineage, message.seq)
+                if context.versions.learn_head(head, message.digest, message.step):
                     context.distributor.set_head(message)
                     self._engine.learned()
             case LayoutDocument(document=document):
@@ -253,7 +265,7 @@ class ReceiverSession:
                 return
 
     def _admit(self, term: int, incarnation: str) -> None:
-        self._context.versions.fence.admit(term, incarnation)
+        self._context.versions.admit(term, incarnation)
 
     def _trust(self, certificates: str, *, keep: bool) -> None:
         pem = certificates.encode("ascii", "replace")
@@ -275,6 +287,7 @@ class ReceiverSession:
         if stored is not None:
             self._drop(begin.transfer, "HaveIt")
             self._engine.arrived(stored)
+            self.follow()  # a parent that was told to stop waits for this
             return
         incoming = self._incoming.get(key)
         if incoming is None:
@@ -283,12 +296,15 @@ class ReceiverSession:
             except SpoolError as error:
                 self.refusals[type(error).__name__] += 1
                 self._drop(begin.transfer, "NoRoom")
+                self._soon(self.follow)
                 return
             incoming = self._incoming[key] = Incoming(key, begin, receiver)
             template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
         self._transfers[begin.transfer] = key
+        if key.base is not None and key.base == self._told:
+            self._told = key.target
 
     def _manifest(self, transfer: int, envelope: bytes) -> None:
         incoming = self._incoming.get(self._transfers.get(transfer, _NOBODY))
@@ -311,6 +327,9 @@ class ReceiverSession:
             raise SignatureError(f"the manifest of {incoming.key} is not signed by a trainer: {error}") from error
         manifest = parse_manifest(document)
         check_manifest(incoming.key, manifest)
+        self._context.versions.prove(incoming.key.target, str(manifest.target.digest))
+        if manifest.base is not None and incoming.key.base is not None:
+            self._context.versions.prove(incoming.key.base, str(manifest.base.digest))
         begin = incoming.begin
         if manifest.layout_hash != begin.layout:
             raise FormatError(f"the manifest of {incoming.key} is of another layout than was announced")
@@ -336,6 +355,7 @@ class ReceiverSession:
         except SyncError as error:
             self.refusals[type(error).__name__] += 1
             incoming.committing = False
+            self._soon(lambda: self._retry_commit(incoming))
             return
         incoming.machine.feed(TransferEvent.ALL_KEPT)
         self._incoming.pop(incoming.key, None)
@@ -346,6 +366,11 @@ class ReceiverSession:
         self._context.distributor.completed(incoming.key, envelope)
         self._context.distributor.stored(incoming.key)
         self._engine.arrived(stored)
+        self._ask_own()
+
+    def _retry_commit(self, incoming: Incoming) -> None:
+        if self._incoming.get(incoming.key) is incoming:
+            self._check_complete(incoming)
 
     def _abort(self, transfer: int, reason: str) -> None:
         key = self._transfers.pop(transfer, None)
@@ -361,14 +386,41 @@ class ReceiverSession:
         self.follow()
 
     def _ask_rest(self, key: ObjectKey) -> None:
-        if self._parent is None:
-            return
+        """The missing buckets of a partial object; one that leads nowhere any more is thrown away."""
+        head, holds = self._context.versions.head, self._engine.holds()
+        left = head is not None and key.lineage != head.lineage
+        passed = holds is not None and key.lineage == holds.lineage and key.target_seq <= holds.seq
         try:
-            have = self._context.spool.receive(key).have()
+            receiver = self._context.spool.receive(key)
         except SpoolError:
             return
-        self._wanted.add(key)
-        self._parent.send(Want(key=key.text, have=[list(run) for run in have], blocks=None))
+        if left or passed:
+            self._incoming.pop(key, None)
+            receiver.abort()
+        elif self._parent is not None:
+            self._wanted.add(key)
+            self._parent.send(Want(key=key.text, have=[list(run) for run in receiver.have()], blocks=None))
+
+    def _ask_own(self) -> None:
+        """At a relay: what the own engine needs and following for others does not bring."""
+        engine, own = self._engine, self._engine.holds()
+        if self._parent is None or own == self._furthest():
+            return
+        head = self._context.versions.head
+        key = own_want(own, head, self._keys(), out_of_service=engine.out_of_service())
+        if key is not None:
+            self.request(key, None)
+
+    def _furthest(self) -> VersionRef | None:
+        return furthest(self._engine.holds(), self._context.distributor.positions(), self._context.versions.head)
+
+    def _keys(self) -> set[ObjectKey]:
+        """Objects that are here, on their way, or asked for."""
+        return {*self._incoming, *self._wanted, *(stored.key for stored in self._context.spool.objects())}
+
+    def _soon(self, what: Callable[[], None]) -> None:
+        """Tries again after a moment; the one place on this side that does so for objects."""
+        asyncio.get_running_loop().call_later(RETRY_S, what)
 
     def _drop(self, transfer: int, reason: str) -> None:
         if self._parent is not None:
@@ -376,6 +428,8 @@ class ReceiverSession:
 
     def _turn_away(self, parent: Parent, reason: str, message: str) -> None:
         self.refusals[reason] += 1
+        if reason == BAD_PARENT:
+            self._context.versions.doubt()
         parent.close(reason, message, retry=False)
 
 

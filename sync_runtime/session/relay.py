@@ -7,93 +7,28 @@ nothing is decoded. What is not on the shelf is asked for once, of whoever can m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable
 
-from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef, delta_key, parse_key
-from sync_runtime.bucket.objects import BucketSource
-from sync_runtime.bucket.stored import StoredObject
+from sync_runtime.bucket.keys import ANCHOR, ObjectKey, VersionRef, delta_key, parse_key
 from sync_runtime.errors import FormatError
 from sync_runtime.session.catch_up import key_between
+from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, index_of, offer, place
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
-    BaseVersion,
-    Begin,
     Drop,
     Follow,
     Head,
-    Index,
     LayoutDocument,
     Message,
-    Place,
     Signer,
     Status,
     Want,
 )
 
+__all__ = ["ChildView", "Distributor", "Shelved", "Supply", "place"]
+
 MAX_AHEAD = 2
 """Transfers under way to one child before it is given a merged object instead of every single one."""
-FRESH, CATCH_UP, ANCHOR = 0, 1, 2
-
-
-class Child(Protocol):
-    """A link to a child, as far as it is used here."""
-
-    def begin(self, message: Begin, source: BucketSource | None) -> int:
-        """Starts a transfer; returns its number."""
-
-    def add_bucket(self, transfer: int, index: int) -> None:
-        """One more bucket can be sent."""
-
-    def complete(self, transfer: int, envelope: bytes) -> None:
-        """All buckets were added; the manifest follows."""
-
-    def abort(self, transfer: int, reason: str) -> None:
-        """What was sent is void."""
-
-    def send(self, message: Message) -> None:
-        """A control message."""
-
-
-@dataclass
-class Shelved:
-    """An object that can be sent, whole or in part."""
-
-    key: ObjectKey
-    begin: Begin
-    source: BucketSource
-    indices: list[int] = field(default_factory=list)
-    """Buckets that are there, in the order they came."""
-    envelope: bytes | None = None
-    """None: not complete yet."""
-
-
-@dataclass
-class ChildView:
-    """What is known of one child."""
-
-    link: Child
-    name: str
-    holds: VersionRef | None = None
-    """What it will hold when all transfers are done."""
-    codecs: tuple[str, ...] = (FAST,)
-    out_of_service: bool = False
-    want_anchor: bool = False
-    following: bool = False
-    transfers: dict[int, ObjectKey] = field(default_factory=dict)
-    layouts: set[str] = field(default_factory=set)
-    status: Status | None = None
-
-
-@dataclass(frozen=True)
-class Supply:
-    """Where objects and documents come from."""
-
-    stored: Callable[[ObjectKey], StoredObject | None]
-    layout: Callable[[str], bytes | None]
-    request: Callable[[ObjectKey, list[list[int]] | None], None]
-    """Makes an object, or asks the own parent; `begun` or `missing` follows, never silence."""
 
 
 class Distributor:
@@ -109,7 +44,7 @@ class Distributor:
         self._promised: set[ObjectKey] = set()
         self._signers: list[str] = []
         self._head: Head | None = None
-        self._indices: dict[str, Index] = {}
+        self._moved: Callable[[], None] = lambda: None
 
     @property
     def children(self) -> tuple[ChildView, ...]:
@@ -130,6 +65,21 @@ class Distributor:
                 found.append(view.holds)
         return found
 
+    def positions(self) -> list[VersionRef]:
+        """What children will hold when their transfers are done."""
+        return [view.holds for view in self._children.values() if view.following and view.holds is not None]
+
+    def on_moved(self, moved: Callable[[], None]) -> None:
+        """Whom to tell when children stand elsewhere."""
+        self._moved = moved
+
+    def ask_again(self) -> None:
+        """Whoever was asked is gone, and somebody else is there."""
+        self._asked = {key: waiting for key, waiting in self._asked.items() if waiting}
+        for key, waiting in list(self._asked.items()):
+            blocks = next((want.blocks for want in waiting.values() if want is not None), None)
+            self._supply.request(key, blocks)
+
     # --- children ----------------------------------------------------------------------------------------------------
 
     def connected(self, link: Child, name: str) -> None:
@@ -137,8 +87,8 @@ class Distributor:
         self._children[id(link)] = ChildView(link, name)
         for certificates in self._signers:
             link.send(Signer(certificates=certificates))
-        for index in self._indices.values():
-            link.send(index)
+        for lineage in self._versions.lineages:
+            self._send_index(link, lineage)
         if self._head is not None:
             link.send(self._head)
 
@@ -236,7 +186,7 @@ class Distributor:
                 continue
             if want is None:
                 view.following = False  # it says anew what it holds, or that it wants whole weights
-            view.link.abort(view.link.begin(self._template(key, None), None), reason)
+            view.link.abort(view.link.begin(offer(key, None, self._versions), None), reason)
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -246,13 +196,10 @@ class Distributor:
             self._signers = [*self._signers[-3:], certificates]
             self._tell(Signer(certificates=certificates))
 
-    def set_index(self, index: Index) -> None:
-        """The versions of a lineage, for all children."""
-        self._indices.pop(index.lineage, None)
-        self._indices[index.lineage] = index
-        while len(self._indices) > len(self._versions.lineages):
-            del self._indices[next(iter(self._indices))]
-        self._tell(index)
+    def tell_index(self, lineage: str) -> None:
+        """A lineage became known: all children are told of its versions."""
+        for view in self._children.values():
+            self._send_index(view.link, lineage)
 
     def set_head(self, head: Head) -> None:
         """The newest version, for all children."""
@@ -272,6 +219,7 @@ class Distributor:
         elif message.digest is not None:
             view.holds = self._versions.find(message.digest)
         view.following = True
+        self._moved()
         self._pump(view)
 
     def _want(self, view: ChildView, message: Want) -> None:
@@ -281,7 +229,7 @@ class Distributor:
             return  # transport checked the frame; a key without meaning is answered like one that nobody has
         shelved = self._find(key) if message.blocks is None else None
         if shelved is not None:
-            self._start(view, shelved, _covered(message.have))
+            self._start(view, shelved, covered(message.have))
         else:
             self._ask(key, view, message)
 
@@ -297,6 +245,7 @@ class Distributor:
                 return
             self._start(view, shelved, frozenset())
             view.holds = key.target
+            self._moved()
 
     def _next_key(self, view: ChildView) -> ObjectKey | None:
         head = self._versions.head
@@ -305,7 +254,7 @@ class Distributor:
         holds = view.holds
         if holds is None:
             wants = view.want_anchor and view.out_of_service
-            return ObjectKey(head.lineage, None, None, head.seq, "anchor") if wants else None
+            return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if wants else None
         if holds == head:
             return self._preferred(view, head.lineage, head.seq, head.seq + 1, only_shelved=True)
         if holds.lineage != head.lineage:
@@ -354,11 +303,18 @@ class Distributor:
             self._supply.request(key, None if want is None else want.blocks)
 
     def _serve_waiting(self, shelved: Shelved) -> None:
-        for number, want in self._asked.pop(shelved.key, {}).items():
+        """Who waited gets what it asked for, though something newer may be there: otherwise it might wait for ever."""
+        key = shelved.key
+        for number, want in self._asked.pop(key, {}).items():
             view = self._children.get(number)
-            if view is not None and want is not None:
-                self._start(view, shelved, _covered(want.have))
-            # Those without a WANT are pumped: they may hold something else by now.
+            if view is None or key in view.transfers.values():
+                continue
+            if want is not None:
+                self._start(view, shelved, covered(want.have))
+            elif view.following and view.holds == key.base and (view.want_anchor or not key.is_anchor):
+                self._start(view, shelved, frozenset())
+                view.holds = key.target
+                self._moved()
 
     def _find(self, key: ObjectKey) -> Shelved | None:
         shelved = self._shelf.get(key)
@@ -367,25 +323,9 @@ class Distributor:
         stored = self._supply.stored(key)
         if stored is None:
             return None
-        template = self._template(key, stored)
+        is_newest = self._head is not None and key.target == self._versions.head
+        template = offer(key, stored, self._versions, self._head.trace if self._head and is_newest else "")
         return Shelved(key, template, stored, list(range(stored.num_buckets)), stored.envelope)
-
-    def _template(self, key: ObjectKey, stored: StoredObject | None) -> Begin:
-        fence = self._versions.fence
-        base = None if stored is None else stored.facts.base
-        return Begin(
-            key=key.text,
-            base=None if base is None else BaseVersion(seq=base.seq, digest=str(base.digest)),
-            target_seq=key.target_seq,
-            codec="anchor" if key.is_anchor else "tight" if key.codec == "tight" else "fast",
-            layout="0" * 64 if stored is None else stored.facts.layout_hash,
-            term=fence.term,
-            incarnation=fence.incarnation or "0" * 32,
-            trace=self._head.trace if self._head is not None and key.target == self._versions.head else "",
-            priority=ANCHOR if key.is_anchor else FRESH if key.is_link else CATCH_UP,
-            bytes=None if stored is None else stored.size_bytes,
-            buckets=None if stored is None else stored.num_buckets,
-        )
 
     def _transfers_of(self, key: ObjectKey) -> list[tuple[ChildView, int]]:
         return [
@@ -395,19 +335,11 @@ class Distributor:
             if sent == key
         ]
 
+    def _send_index(self, link: Child, name: str) -> None:
+        index = index_of(name, self._versions)
+        if index is not None:
+            link.send(index)
+
     def _tell(self, message: Message) -> None:
         for view in self._children.values():
             view.link.send(message)
-
-
-def place(version: VersionRef | None) -> Place | None:
-    """A version as messages carry it."""
-    return None if version is None else Place(lineage=version.lineage, seq=version.seq)
-
-
-def _covered(ranges: Iterable[list[int]]) -> frozenset[int]:
-    """Indices in [from, to) ranges that the other end gave; bounded by what an object may have."""
-    found: set[int] = set()
-    for start, end in ranges:
-        found.update(range(start, min(end, 1 << 20)))
-    return frozenset(found)

@@ -7,7 +7,7 @@ nothing live is touched, except where whole weights come to a member out of serv
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Stager:
         self._weights, self._versions = weights, versions
         self._answer: asyncio.Future[None] | None = None
         self._handing: VersionRef | None = None
+        self._taken: Callable[[], None] | None = None
 
     async def stage(self, library: LibraryLink, stored: StoredObject) -> bool:
         """Stages an object; True: whole weights were written, and the live version is its target now."""
@@ -47,8 +48,9 @@ class Stager:
 
     def answered(self, version: VersionRef | None, error: SyncError | None) -> None:
         """STAGED for a version, or an error instead of it."""
-        if version is not None and version == self._handing:
-            self._weights.staged.append(version)  # before an ACTIVATE for it can be read
+        if version is not None and version == self._handing and self._taken is not None:
+            self._taken()  # before an ACTIVATE for it can be read
+            self._taken = None
         if self._answer is not None and not self._answer.done():
             if error is None:
                 self._answer.set_result(None)
@@ -60,18 +62,19 @@ class Stager:
         library: LibraryLink,
         message: local.Stage,
         chunks: Iterable[memoryview],
-        version: VersionRef | None = None,
+        taken: Callable[[], None] | None = None,
     ) -> None:
-        """Sends a stream and waits for STAGED, which makes `version` one that can be activated.
-
-        Raises what the library answered otherwise.
-        """
-        self._answer, self._handing = asyncio.get_running_loop().create_future(), version
+        """Sends a stream and waits for STAGED, with which `taken` is called; raises what the library answered else."""
+        self._answer, self._taken = asyncio.get_running_loop().create_future(), taken
+        self._handing = VersionRef(message.lineage, message.seq)
         try:
             await library.stream(message, chunks, local.End())
             await self._answer
         finally:
-            self._answer = self._handing = None
+            self._answer = self._handing = self._taken = None
+
+    def _staged(self, version: VersionRef) -> Callable[[], None]:
+        return lambda: self._weights.staged.append(version)
 
     async def _list(self, library: LibraryLink, stored: StoredObject) -> None:
         layout, stages, base = self._weights.layout_of(stored), self._weights.stages, stored.key.base
@@ -82,7 +85,7 @@ class Stager:
         stream = ListStream(stages.mirror.blocks, layer.staged)
         message = _message(stored, base, "list", stream.size_bytes)
         try:
-            await self.hand_over(library, message, stream.chunks(), stored.key.target)
+            await self.hand_over(library, message, stream.chunks(), self._staged(stored.key.target))
         except SyncError:
             stages.unstage(self._weights.newest or stages.active)
             raise
@@ -90,23 +93,28 @@ class Stager:
     async def _object(self, library: LibraryLink, stored: StoredObject) -> None:
         view = await asyncio.to_thread(stored.view)
         message = _message(stored, stored.key.base, "object", len(view))
-        await self.hand_over(library, message, _cut(view), stored.key.target)
+        await self.hand_over(library, message, _cut(view), self._staged(stored.key.target))
 
     async def _anchor(self, library: LibraryLink, stored: StoredObject) -> bool:
         target, weights = stored.key.target, self._weights
         digest = self._versions.digest(target) or str(stored.facts.target.digest)
         if library.hello.coder == "library":
             view = await asyncio.to_thread(stored.view)
-            await self.hand_over(library, _message(stored, None, "object", len(view)), _cut(view))
-            weights.replaced(target, None, digest)
+            message = _message(stored, None, "object", len(view))
+            await self.hand_over(library, message, _cut(view), lambda: weights.replaced(target, None, digest))
             return True
         mirror = await self._mirror_of(stored, digest)
         if weights.live is not None:
             await self._leap(library, stored, mirror)
             return False
         message = _message(stored, None, "state", mirror.size_bytes)
-        await self.hand_over(library, message, _state_chunks(mirror))
-        weights.replaced(target, mirror, digest)
+        try:
+            await self.hand_over(
+                library, message, _state_chunks(mirror), lambda: weights.replaced(target, mirror, digest)
+            )
+        except SyncError:
+            mirror.remove()
+            raise
         return True
 
     async def _leap(self, library: LibraryLink, stored: StoredObject, mirror: Mirror) -> None:
@@ -120,7 +128,7 @@ class Stager:
         message = _message(stored, live, "list", stream.size_bytes)
         weights.replacement = (stored.key.target, mirror)
         try:
-            await self.hand_over(library, message, stream.chunks(), stored.key.target)
+            await self.hand_over(library, message, stream.chunks(), self._staged(stored.key.target))
         except SyncError:
             weights.replacement = None
             mirror.remove()
@@ -157,11 +165,16 @@ def _message(stored: StoredObject, base: VersionRef | None, form: local.Form, si
         lineage=key.lineage,
         seq=key.target_seq,
         digest=str(stored.facts.target.digest),
-        step=int(label) if label.isdecimal() and len(label) < 16 else None,
+        step=int(label) if is_step(label) else None,
         base=None if base is None else local.VersionRef(base.lineage, base.seq),
         form=form,
         bytes=size_bytes,
     )
+
+
+def is_step(label: str) -> bool:
+    """Whether a manifest's label is a trainer's number."""
+    return label.isascii() and label.isdecimal() and len(label) < 16
 
 
 def _cut(view: memoryview) -> Iterable[memoryview]:

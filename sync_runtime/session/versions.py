@@ -51,6 +51,8 @@ class Lineage:
     """The version of another lineage that it began from."""
     digests: dict[int, str] = field(default_factory=dict)
     """By seq."""
+    proved: set[int] = field(default_factory=set)
+    """Seqs whose digest a signed manifest names; the others are a parent's word."""
 
     @property
     def newest(self) -> int | None:
@@ -65,6 +67,9 @@ class Versions:
         self.fence = Fence()
         self._lineages: dict[str, Lineage] = {}
         self._head: VersionRef | None = None
+        self._head_is_old = False
+        """A new term began: whatever its trainer calls newest is, wherever that is."""
+        self._step: int | None = None
 
     @property
     def head(self) -> VersionRef | None:
@@ -76,10 +81,19 @@ class Versions:
         """By id, oldest first."""
         return MappingProxyType(self._lineages)
 
+    def admit(self, term: int, incarnation: str) -> None:
+        """Passes the fence or raises; a new term's trainer may go on from any version."""
+        if self.fence.admit(term, incarnation):
+            self._head_is_old = True
+
     def digest(self, version: VersionRef | None) -> str | None:
         """A version's digest, if it is known."""
         lineage = self._lineages.get(version.lineage) if version else None
         return lineage.digests.get(version.seq) if lineage and version else None
+
+    def step(self, version: VersionRef | None) -> int | None:
+        """The trainer's number of the newest version; of others it is not kept."""
+        return self._step if version is not None and version == self._head else None
 
     def find(self, digest: str) -> VersionRef | None:
         """The version with this digest; of several the newest."""
@@ -92,34 +106,51 @@ class Versions:
     def learn_lineage(
         self, name: str, rows: Iterable[tuple[int, str]], *, start: VersionRef | None, current: bool = True
     ) -> None:
-        """Takes over the index of a lineage; a current one becomes the newest."""
-        known = self._lineages.pop(name, None)
-        lineage = known or Lineage(start)
+        """Takes over the index of a lineage. `current`: the trainer itself says that this one is the newest now."""
+        lineage = self._lineages.get(name)
+        if lineage is None:
+            lineage = self._lineages[name] = Lineage(start)
+            self._sort_in(name)
+        lineage.start = lineage.start or start
         for seq, digest in rows:
-            _check_same(lineage, seq, digest)
-            lineage.digests[seq] = digest
+            _claim(lineage, seq, digest)
         for seq in sorted(lineage.digests)[:-MAX_VERSIONS]:
             del lineage.digests[seq]
         if current:
-            self._lineages[name] = lineage
-            self._head = self._newest(name)
-        else:
-            self._lineages = {name: lineage, **self._lineages}
+            self._lineages[name] = self._lineages.pop(name)
+            self._set_head(self._newest(name), None)
         while len(self._lineages) > MAX_LINEAGES:
-            del self._lineages[next(iter(self._lineages))]
+            kept = {name, "" if self._head is None else self._head.lineage}
+            del self._lineages[next(one for one in self._lineages if one not in kept)]
 
-    def learn_head(self, version: VersionRef, digest: str) -> bool:
-        """Whether this is news; an older one than the head is only remembered."""
-        lineage = self._lineages.get(version.lineage)
-        if lineage is None:
-            self.learn_lineage(version.lineage, [(version.seq, digest)], start=None)
-            return True
-        _check_same(lineage, version.seq, digest)
-        lineage.digests[version.seq] = digest
-        if self._head is not None and (version.lineage != self._head.lineage or version.seq <= self._head.seq):
-            return False
-        self._head = version
+    def learn_head(self, version: VersionRef, digest: str, step: int | None = None) -> bool:
+        """Whether this is news. An older one than the head, or one of a lineage that was left, is only remembered."""
+        self.learn_lineage(version.lineage, [(version.seq, digest)], start=None, current=False)
+        head = self._head
+        if head is not None and not self._head_is_old:
+            order = list(self._lineages)
+            if head.lineage in order and order.index(version.lineage) < order.index(head.lineage):
+                return False
+            if version.lineage == head.lineage and version.seq <= head.seq:
+                if version == head:
+                    self._step = self._step if step is None else step
+                return False
+        self._lineages[version.lineage] = self._lineages.pop(version.lineage)
+        self._set_head(version, step)
         return True
+
+    def prove(self, version: VersionRef, digest: str) -> None:
+        """A manifest with the trainer's signature names this digest: it counts more than anybody's word."""
+        lineage = self._lineages.get(version.lineage)
+        if lineage is not None:
+            lineage.digests[version.seq] = digest
+            lineage.proved.add(version.seq)
+
+    def doubt(self) -> None:
+        """A parent was caught lying: forget what nobody signed. The next parent tells again."""
+        for lineage in self._lineages.values():
+            lineage.digests = {seq: digest for seq, digest in lineage.digests.items() if seq in lineage.proved}
+        self._head_is_old = True
 
     def forget(self, versions: Iterable[VersionRef]) -> None:
         """Versions that nothing can be made from any more."""
@@ -127,13 +158,32 @@ class Versions:
             lineage = self._lineages.get(version.lineage)
             if lineage is not None and version != self._head:
                 lineage.digests.pop(version.seq, None)
+                lineage.proved.discard(version.seq)
+
+    def _set_head(self, version: VersionRef | None, step: int | None) -> None:
+        self._head, self._step, self._head_is_old = version, step, False
+
+    def _sort_in(self, name: str) -> None:
+        """A lineage that others began from is older than they are."""
+        younger: list[str] = []
+        found = [name]
+        while found:  # each at most once: hostile starts may run in a circle
+            older = found.pop()
+            for one, known in self._lineages.items():
+                if known.start is not None and known.start.lineage == older and one not in (name, *younger):
+                    younger.append(one)
+                    found.append(one)
+        for one in younger:
+            self._lineages[one] = self._lineages.pop(one)
 
     def _newest(self, name: str) -> VersionRef | None:
         newest = self._lineages[name].newest
         return None if newest is None else VersionRef(name, newest)
 
 
-def _check_same(lineage: Lineage, seq: int, digest: str) -> None:
+def _claim(lineage: Lineage, seq: int, digest: str) -> None:
+    """Somebody's word for a digest; it must not contradict a signed one."""
     known = lineage.digests.get(seq)
-    if known is not None and known != digest:
-        raise FormatError(f"version {seq} is said to have two digests, {known} and {digest}")
+    if known is not None and known != digest and seq in lineage.proved:
+        raise FormatError(f"version {seq} is said to have the digest {digest}; its trainer signed {known}")
+    lineage.digests[seq] = digest

@@ -17,7 +17,7 @@ from sync_runtime.contract.plan import Endpoint
 from sync_runtime.errors import RefusedError, TransportError
 from sync_runtime.transport.events import DialFailed, Emit, Event, ParentConnected, ParentGone
 from sync_runtime.transport.handshake import Attempt, dial
-from sync_runtime.transport.messages import Hello
+from sync_runtime.transport.messages import Hello, Welcome
 from sync_runtime.transport.parent import ParentLink
 from sync_runtime.transport.stream import BucketSink
 
@@ -26,6 +26,10 @@ LAST_WAIT_S: Final = 5.0
 SHUNNED_S: Final = 60.0
 STEADY_S: Final = 10.0
 """A link that lived so long was a success: back-off starts anew."""
+LOOK_AROUND_S: Final = 10.0
+"""How often a child with a parent that is not its first choice tries those before it."""
+IDLE_S: Final = 1.0
+"""Nothing came for so long: a change of parent interrupts nothing."""
 _UNFORGIVEN: Final = frozenset({"BadParent", "BadFrame", "Replaced"})
 """Ends of a link after which the same parent is not dialled at once."""
 _JOIN_S: Final = 10.0
@@ -37,6 +41,16 @@ class Turn:
 
     endpoint: Endpoint
     wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A parent that welcomed us."""
+
+    endpoint: Endpoint
+    hello: Hello
+    connection: ssl.SSLSocket
+    welcome: Welcome
 
 
 class DialOrder:
@@ -78,6 +92,13 @@ class DialOrder:
         self._next = at + 1
         return Turn(self._parents[at], wait_s)
 
+    def before(self, endpoint: Endpoint, now_s: float) -> tuple[Endpoint, ...]:
+        """The parents that are preferred to this one and may be dialled."""
+        at = self._parents.index(endpoint) if endpoint in self._parents else 0
+        return tuple(
+            parent for parent in self._parents[:at] if self._shunned_until_s.get(parent.member, now_s) <= now_s
+        )
+
     def failed(self, endpoint: Endpoint, now_s: float, *, retry: bool) -> None:
         """It could not be reached, or refused."""
         if not retry:
@@ -113,6 +134,7 @@ class Dialler:
         self._hello = hello
         self._emit = emit
         self._sink = sink
+        self._dice = dice
         self._lock = threading.Lock()
         self._order = DialOrder(parents, dice)
         self._link: ParentLink | None = None
@@ -170,18 +192,20 @@ class Dialler:
             self._changed.clear()
             with self._lock:
                 turn = self._order.turn(time.monotonic())
-                hello = self._hello
             if turn is None:
                 self._changed.wait()
             elif not self._changed.wait(turn.wait_s):
-                self._serve(turn.endpoint, hello)
+                answered = self._dial(turn.endpoint)
+                while answered is not None:
+                    answered = self._stay(answered)
 
-    def _serve(self, endpoint: Endpoint, hello: Hello) -> None:
-        """Dial one parent; stay with it as long as it lasts."""
+    def _dial(self, endpoint: Endpoint) -> _Answered | None:
+        """Dial one parent; None: it is away or refused, and that is noted."""
         with self._lock:
+            hello = self._hello
             attempt = self._attempt = Attempt()
             if self._closed:
-                return
+                return None
         try:
             connection, welcome = dial(endpoint, self._tls(), hello, attempt)
         except TransportError as error:
@@ -189,25 +213,50 @@ class Dialler:
             with self._lock:
                 self._order.failed(endpoint, time.monotonic(), retry=refusal.retry)
             self._emit(DialFailed(endpoint.member, refusal.reason, str(error), refusal.retry))
-            return
+            return None
+        return _Answered(endpoint, hello, connection, welcome)
+
+    def _stay(self, answered: _Answered) -> _Answered | None:
+        """Live with a parent as long as it lasts, or until a better one answers: that one then."""
+        endpoint = answered.endpoint
         link = ParentLink(
-            connection, welcome, endpoint=endpoint, hello=hello, tls=self._tls, emit=self._note, sink=self._sink
+            answered.connection,
+            answered.welcome,
+            endpoint=endpoint,
+            hello=answered.hello,
+            tls=self._tls,
+            emit=self._note,
+            sink=self._sink,
         )
         with self._lock:
-            self._link = link
+            self._link, self._gone = link, None
             closed = self._closed
         began_s = time.monotonic()
-        self._emit(ParentConnected(link, welcome))
+        self._emit(ParentConnected(link, answered.welcome))
         link.start()
         if closed:
             link.close("ShuttingDown", "this member ends")
-        link.closed.wait()
+        better = self._look_around(link)
         link.join()
         with self._lock:
             self._link = None
             reason = self._gone.reason if self._gone else "Lost"
             now_s = time.monotonic()
             self._order.ended(endpoint, now_s, lasted_s=now_s - began_s, reason=reason)
+        return better
+
+    def _look_around(self, link: ParentLink) -> _Answered | None:
+        """Wait for the link's end. Meanwhile, in pauses, dial those that come before this parent in the list."""
+        while not link.closed.wait(LOOK_AROUND_S * (0.5 + self._dice() / 2)):
+            if link.idle_s < IDLE_S:
+                continue
+            with self._lock:
+                candidates = self._order.before(link.endpoint, time.monotonic())
+            for endpoint in candidates:
+                if answered := self._dial(endpoint):
+                    link.close("BetterParent", f"{endpoint.member} is back")
+                    return answered
+        return None
 
     def _note(self, event: Event) -> None:
         if isinstance(event, ParentGone):

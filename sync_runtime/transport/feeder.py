@@ -6,7 +6,6 @@ what is to be said to the other end is returned or reported to its owner.
 
 from __future__ import annotations
 
-import os
 import ssl
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Final, Protocol
 from sync_runtime.bucket.objects import BucketSource
 from sync_runtime.errors import RefusedError, SyncError, TransportError
 from sync_runtime.transport import sockets
+from sync_runtime.transport.pace import PeakRate, capped_for_s, starting_rate
 from sync_runtime.transport.schedule import Acked, QueueTotals, SendQueue, TransferState
 from sync_runtime.transport.stream import Outgoing, SendStream
 from sync_runtime.transport.stuck import Progress, StuckWatch
@@ -78,6 +78,9 @@ class Feeder:
         self._wanted_streams = self._held_streams = streams
         self._next_stream = 0
         self._pacing_bits_per_s: int | None = None
+        self._peak = PeakRate()
+        self._rtt_s = 0.0
+        self._capped_until_s: float | None = None
         self._closed = False
 
     @property
@@ -110,9 +113,8 @@ class Feeder:
                 raise TransportError(f"the link to {self._name} has ended")
             if len(self._transfers) >= MAX_TRANSFERS:
                 raise TransportError(f"{self._name} has {MAX_TRANSFERS} transfers under way: wait for one to end")
-            if not self._queue.transfers and os.environ.get("TR_RESTART"):
-                for stream in self._streams.values():
-                    sockets.restart_congestion_control(stream.connection, "bbr")
+            if not self._queue.transfers:
+                self._start_anew()
             transfer = self._queue.begin(priority)
             self._transfers[transfer] = SentTransfer(key, source)
             announce(transfer)
@@ -150,8 +152,12 @@ class Feeder:
 
     def ack(self, transfer: int, indices: tuple[int, ...]) -> Acked:
         """The other end has these; raises FrameError."""
+        now_s = time.monotonic()
         with self._ready:
-            acked = self._queue.ack(transfer, indices, time.monotonic())
+            acked = self._queue.ack(transfer, indices, now_s)
+            self._peak.acknowledged(acked.size_bytes, now_s, self._rtt_s)
+            if not self._queue.transfers:
+                self._peak.payload_over()
             self._ready.notify_all()
         return acked
 
@@ -272,8 +278,11 @@ class Feeder:
         self._owner.stream_over(stream)
 
     def look_after(self, now_s: float) -> None:
-        """Re-issue what stuck streams carry; close the hopeless."""
+        """Re-issue what stuck streams carry; close the hopeless; let go a payload that has found its pace."""
         with self._ready:
+            if self._capped_until_s is not None and now_s >= self._capped_until_s:
+                self._capped_until_s = None
+                self._pace()
             if not self._queue.unacked_bytes:
                 return
             carrying = {
@@ -293,9 +302,24 @@ class Feeder:
         """The oldest streams are the warmest."""
         self._active = frozenset(sorted(self._streams)[: self._wanted_streams])
 
+    def _start_anew(self) -> None:
+        """The first transfer after a pause: streams start at the known rate of the link, with the windows they have.
+
+        BBR would go by what it believed when the last payload ended, and in one payload of three stop almost entirely
+        for 200 ms to measure the round trip again, which it does every ten seconds. Pauses are for that.
+        """
+        if not self._peak.bytes_per_s:
+            return
+        self._capped_until_s = time.monotonic() + capped_for_s(self._rtt_s)
+        self._pace()
+        for stream in self._streams.values():
+            if stream.facts.congestion_control == "bbr":
+                sockets.restart_congestion_control(stream.connection, "bbr")
+
     def _pace(self) -> None:
-        total = self._pacing_bits_per_s
-        share = None if total is None else total // 8 // max(1, len(self._active))
+        asked = None if self._pacing_bits_per_s is None else self._pacing_bits_per_s / 8
+        rate = asked if self._capped_until_s is None else starting_rate(self._peak.bytes_per_s, asked)
+        share = None if rate is None else int(rate / max(1, len(self._active)))
         for stream in self._streams.values():
             sockets.set_pacing(stream.connection, share)
 
@@ -305,6 +329,7 @@ class Feeder:
         rtt_s = max((progress.rtt_s for progress in progresses if progress), default=0.0)
         if took_s > 0:
             with self._ready:
+                self._rtt_s = rtt_s
                 wanted = int(_WINDOW_BDPS * rtt_s * state.acked_bytes / took_s)
                 self._queue.window_bytes = max(MIN_WINDOW_BYTES, wanted)
 

@@ -41,16 +41,20 @@ class MemorySource:
 class MemoryObject:
     """What has arrived of an object."""
 
-    data: bytearray = field(default_factory=bytearray)
-    buckets: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
-    """By index: offset, size, SHA-256."""
+    buckets: dict[int, tuple[int, bytes, bytes]] = field(default_factory=dict)
+    """By index: offset, bytes, SHA-256."""
+
+    @property
+    def data(self) -> bytes:
+        """All of it, in order; gaps are closed up."""
+        return b"".join(data for _, data, _ in sorted(self.buckets.values(), key=lambda bucket: bucket[0]))
 
     def read(self, index: int) -> tuple[int, memoryview, bytes]:
         """A bucket that is there: a relay's source."""
         if index not in self.buckets:
             raise SpoolError(f"bucket {index} is not there")
-        offset, size, sha256 = self.buckets[index]
-        return offset, memoryview(bytes(self.data[offset : offset + size])), sha256
+        offset, data, sha256 = self.buckets[index]
+        return offset, memoryview(data), sha256
 
 
 class MemorySink:
@@ -66,11 +70,7 @@ class MemorySink:
             kept = self._objects.setdefault(key, MemoryObject())
             if index in kept.buckets:
                 return False
-            end = offset + len(data)
-            if len(kept.data) < end:
-                kept.data.extend(bytes(end - len(kept.data)))
-            kept.data[offset:end] = data
-            kept.buckets[index] = (offset, len(data), sha256)
+            kept.buckets[index] = (offset, bytes(data), sha256)
         return True
 
     def object(self, key: str) -> MemoryObject:

@@ -78,6 +78,8 @@ class LinkController:
         self._lowered_s = -math.inf
         self._rwnd_limited = False
         self._outage = False
+        self._paced = False  # by what was measured; a remembered rate paces the first payload only
+        self._last_loss = 0.0
         pacing = model.remembered_pacing_bits_per_second(state.capacity_bytes_per_second if state else 0.0)
         origin = "remembered from before the restart" if state else "the plan's seed"
         bucket = self._bucket_bytes(start, None)
@@ -96,6 +98,8 @@ class LinkController:
         in_time = sample.duration_s < (SMALL_PAYLOAD_RTTS + 1) * self._estimates.min_rtt_s
         small = sample.whole and in_time and self._is_small(sample.size_bytes)
         self._estimates.take(sample, _finite(now_s), rate_counts=not small)
+        # Cold streams overshoot while they speed up, and their rate is not one to pace by.
+        self._last_loss = 0.0 if sample.cold else sample.loss
         if sample.busy_s:
             self._rwnd_limited = sample.rwnd_limited > RWND_LIMIT
         if not sample.rate_bytes_per_s:
@@ -111,13 +115,13 @@ class LinkController:
         base = self._search.base
         if self._search.phase == "Climbing" and not sample.cold and self._fills_already(sample):
             self._search.set_base(base)
-            return self._decide(f"{self._congestion_control} fills a link of this loss with {base} streams: hold")
+            return self._decide(f"{self._congestion_control} fills a link with {base} streams: hold")
         reason = self._search.observe(
             sample,
             self._bounds.streams,
             may_grow=not self._rwnd_limited,
             queueing=self._estimates.inflation > QUEUEING,
-            buffers_full=sample.sndbuf_limited > model.SNDBUF_LIMIT,
+            buffers_full=_buffers_full(sample),
             few=self._few_streams(sample),
         )
         if self._search.base != base:
@@ -217,11 +221,11 @@ class LinkController:
         return capacity > 0 and rtt_s > 0 and size_bytes < SMALL_PAYLOAD_RTTS * rtt_s * capacity
 
     def _fills_already(self, sample: PayloadSample) -> bool:
-        control, loss = self._congestion_control, self._estimates.loss
-        return self._search.at_base and model.fills_already(control, sample.streams, loss, sample.sndbuf_limited)
+        full = _buffers_full(sample)
+        return self._search.at_base and model.fills_already(self._congestion_control, sample.streams, buffers_full=full)
 
     def _few_streams(self, sample: PayloadSample) -> int:
-        """Below this no fewer are tried: where payloads are short for their way, a wrong count costs more than it saves."""
+        """Below this no fewer are tried: a wrong count costs most where payloads are short for their way."""
         short = sample.duration_s < RAMP_BOUND_RTTS * self._estimates.min_rtt_s
         return model.FEW_STREAMS if short else 1
 
@@ -234,6 +238,7 @@ class LinkController:
         self._estimates.forget(rate)
         self._detector.reset()
         self._search.restart()
+        self._paced = False
         share = f"{100 * rate / expected:.0f} %"
         return f"{_CHANGES[change]} {share} of what was expected: search again from {self._search.base} streams"
 
@@ -255,10 +260,11 @@ class LinkController:
         streams = self._search.streams
         pacing = model.pacing_bits_per_second(
             estimates.capacity_bytes_per_s,
-            loss=estimates.loss,
+            loss=max(estimates.loss, self._last_loss),
             inflation=estimates.inflation,
-            paced=old.pacing_bits_per_second is not None,
+            paced=self._paced,
         )
+        self._paced = pacing is not None
         if pacing and old.pacing_bits_per_second and abs(pacing / old.pacing_bits_per_second - 1) < PACING_STEP:
             pacing = old.pacing_bits_per_second
         bucket = self._bucket_bytes(streams, None)
@@ -295,6 +301,11 @@ def _difference(old: Decision, new: Decision) -> str:
     if old.pacing_bits_per_second != new.pacing_bits_per_second:
         return "pacing follows the measured rate"
     return old.reason
+
+
+def _buffers_full(sample: PayloadSample) -> bool:
+    stream_rate = sample.rate_bytes_per_s / max(sample.streams, 1)
+    return model.buffers_full(sample.send_buffer_bytes, stream_rate, sample.min_rtt_s)
 
 
 def _finite(now_s: float) -> float:

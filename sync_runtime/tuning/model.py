@@ -20,15 +20,16 @@ HEADROOM = 1.25
 BBR_LOSS_COST = 18.0
 """BBR does not slow down for loss but pauses to repair it: about 1/(1 + 18·√loss) of its window's rate remains."""
 FEW_STREAMS = 4
-SNDBUF_LIMIT = 0.3
-"""Share of busy time above which send buffers are the limit: more streams bring more of them."""
-PACING_HEADROOM = 1.15
-REMEMBERED_PACING_HEADROOM = 1.25
-"""A remembered rate may be out of date, so that it holds back less."""
+DEFAULT_SEND_BUFFER_BYTES = 4 * 2**20
+"""Linux's, where nobody raised it."""
+FULL_BUFFER_SHARE = 0.6
+"""Of what a buffer lets be in flight; a stream that has as much there is likely held back by it."""
+PACING_HEADROOM = 1.25
+"""Over the best rate measured lately: a link that was slow for a while comes back by this much with every payload."""
 MIN_PACING_BITS_PER_SECOND = 1_000_000
 """A pace is a cap, never a stop: what was measured in an outage must not keep the link from coming back."""
-PACE_ABOVE_LOSS, PACE_BELOW_LOSS = 0.005, 0.0025
-PACE_ABOVE_INFLATION, PACE_BELOW_INFLATION = 1.5, 1.2
+PACE_ABOVE_LOSS, PACE_ABOVE_INFLATION = 0.005, 1.5
+HEAVY_LOSS = 0.05
 _MIN_RTT_S = 1e-5
 _MIN_LOSS = 1e-7
 _MAX_RATE = 1e12
@@ -41,7 +42,7 @@ class PathFacts:
     capacity_bytes_per_s: float
     rtt_s: float
     loss: float = 0.0
-    send_buffer_bytes: int = 4 * 2**20
+    send_buffer_bytes: int = DEFAULT_SEND_BUFFER_BYTES
     congestion_control: str = "cubic"
 
 
@@ -77,15 +78,23 @@ def seed_streams(path: PathFacts, bounds: StreamPlan) -> int:
     return streams_to_fill(path.capacity_bytes_per_s, stream_rate_bytes_per_s(path), bounds)
 
 
-def fills_already(congestion_control: str | None, streams: int, loss: float, sndbuf_limited: float) -> bool:
+def fills_already(congestion_control: str | None, streams: int, *, buffers_full: bool) -> bool:
     """Whether so many streams surely fill their link, so that more need not be tried at once.
 
-    BBR follows the path's own rate unless buffers or repairs hold it back: four of them fill a link, eight a lossy one.
-    A new stream of it takes several payloads to find its share on a long way, and slows the others until then.
+    BBR follows the path's own rate unless buffers hold it back: a few of them fill a link. A new stream of it takes
+    several payloads to find its share on a long way, and slows the others until then.
     """
-    if congestion_control is None or not congestion_control.startswith("bbr") or sndbuf_limited > SNDBUF_LIMIT:
-        return False
-    return streams >= (FEW_STREAMS if loss <= PACE_ABOVE_LOSS else 2 * FEW_STREAMS)
+    follows_path = congestion_control is not None and congestion_control.startswith("bbr")
+    return follows_path and streams >= FEW_STREAMS and not buffers_full
+
+
+def buffers_full(send_buffer_bytes: int, stream_rate: float, rtt_s: float) -> bool:
+    """Whether streams are likely held back by their send buffers, so that more of them would carry more.
+
+    The kernel's own count of that time cannot tell: our cap on unsent data looks the same to it.
+    """
+    usable = BUFFER_SHARE * (send_buffer_bytes or DEFAULT_SEND_BUFFER_BYTES)
+    return stream_rate * rtt_s >= FULL_BUFFER_SHARE * usable
 
 
 def ramp_s(capacity_bytes_per_s: float, rtt_s: float, streams: int) -> float:
@@ -97,21 +106,20 @@ def ramp_s(capacity_bytes_per_s: float, rtt_s: float, streams: int) -> float:
 def pacing_bits_per_second(capacity_bytes_per_s: float, *, loss: float, inflation: float, paced: bool) -> int | None:
     """The rate that all streams together must not exceed, or None: let congestion control decide.
 
-    Loss alone is the path's, inflation alone is a deep buffer; both together are our own overshoot, and only that is
-    mended by pacing. `inflation` is smoothed over least round-trip time. What switches off lies below what switches on.
+    Some loss alone is the path's, inflation alone is a deep buffer; both together are our own overshoot, which pacing
+    mends. Heavy loss needs no second witness: at a payload's end the queue is empty again. `inflation` is smoothed over
+    least round-trip time. A paced link stays paced: that it loses nothing any more is the pace's doing, and the pace
+    follows a rate that grows.
     """
-    if capacity_bytes_per_s <= 0:
-        return None
-    least_loss = PACE_BELOW_LOSS if paced else PACE_ABOVE_LOSS
-    least_inflation = PACE_BELOW_INFLATION if paced else PACE_ABOVE_INFLATION
-    if loss <= least_loss or inflation <= least_inflation:
+    overshoots = loss > HEAVY_LOSS or (loss > PACE_ABOVE_LOSS and inflation > PACE_ABOVE_INFLATION)
+    if capacity_bytes_per_s <= 0 or not (paced or overshoots):
         return None
     return _bits(PACING_HEADROOM * capacity_bytes_per_s)
 
 
 def remembered_pacing_bits_per_second(capacity_bytes_per_s: float) -> int | None:
     """Until the first payload after a restart is measured: cold streams must not overshoot a rate that is known."""
-    return _bits(REMEMBERED_PACING_HEADROOM * capacity_bytes_per_s) if capacity_bytes_per_s > 0 else None
+    return _bits(PACING_HEADROOM * capacity_bytes_per_s) if capacity_bytes_per_s > 0 else None
 
 
 def _bits(bytes_per_s: float) -> int:

@@ -42,7 +42,8 @@ class PayloadSample:
     busy_s: float = 0.0
     """Summed over streams: time in which TCP had data to send."""
     rwnd_limited_s: float = 0.0
-    sndbuf_limited_s: float = 0.0
+    send_buffer_bytes: int = 0
+    """The largest send buffer that the kernel lets one stream have."""
 
     def cleaned(self) -> PayloadSample:
         """The same sample with every figure finite and inside its range."""
@@ -65,7 +66,7 @@ class PayloadSample:
             retransmitted_bytes=min(_whole(self.retransmitted_bytes), sent_bytes),
             busy_s=busy_s,
             rwnd_limited_s=min(_seconds(self.rwnd_limited_s), busy_s),
-            sndbuf_limited_s=min(_seconds(self.sndbuf_limited_s), busy_s),
+            send_buffer_bytes=_whole(self.send_buffer_bytes),
         )
 
     @property
@@ -89,11 +90,6 @@ class PayloadSample:
     def rwnd_limited(self) -> float:
         """Share of the busy time in which the receiver's window held the streams back."""
         return self.rwnd_limited_s / self.busy_s if self.busy_s else 0.0
-
-    @property
-    def sndbuf_limited(self) -> float:
-        """Share of the busy time in which the send buffers held the streams back."""
-        return self.sndbuf_limited_s / self.busy_s if self.busy_s else 0.0
 
 
 def _whole(value: float) -> int:

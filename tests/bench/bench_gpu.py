@@ -27,7 +27,7 @@ from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.tensors.device.bind import Bound, bind
 from sync_runtime.tensors.digest import tensor_keys
 from tests.bench.gpu_model import Model, adam_step, make_model, median_ms, policy_layout
-from tests.bench.gpu_more import bench_pinned, bench_staging
+from tests.bench.gpu_more import bench_others, bench_staging
 from tests.bench.report import Report
 from tests.gpu.support import Case, cpu_object, gpu_object
 
@@ -216,7 +216,7 @@ def main() -> int:
     report = Report("gpu")
     run(report, arguments.layers, arguments.rate, arguments.repeat)
     run_masters(report, arguments.rate, arguments.repeat)
-    bench_pinned(report, arguments.rate, arguments.repeat)
+    bench_others(report, arguments.rate, arguments.repeat)
     return report.exit_code()
 
 

@@ -1,20 +1,25 @@
-"""Figures without a goal: a delta over a staged one, and a snapshot in pinned host memory."""
+"""Figures without a goal: a delta over a staged one, a snapshot in pinned host memory, anchors."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from sync_runtime.codec.frame import END_RECORD, Header, pack_header, truncated_layout_hash
+from sync_runtime.codec.gpu.anchor_read import decode_anchor
+from sync_runtime.codec.gpu.anchors import AnchorBatch
 from sync_runtime.codec.gpu.decode import DeltaDecoder
 from sync_runtime.codec.gpu.encode import DeltaEncoder
 from sync_runtime.codec.gpu.lanes import Part
-from sync_runtime.codec.limits import CODEC_FAST, CODEC_NAMES, CODEC_TIGHT
+from sync_runtime.codec.limits import CODEC_ANCHOR, CODEC_FAST, CODEC_NAMES, CODEC_TIGHT, KIND_ANCHOR
 from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.delta.kernels.staging import DeviceStaging
 from sync_runtime.delta.snapshot import DeviceSnapshot
 from sync_runtime.tensors.device.bind import bind
-from tests.bench.gpu_model import Model, make_model, median_ms
+from tests.bench.gpu_model import FULL_ELEMENTS, Model, make_model, median_ms
 from tests.bench.report import Report
 
+ANCHOR_BLOCKS = 512
 PINNED_LAYERS = 6
 """Pinned host memory is slow to get and often scarce; times are scaled."""
 
@@ -45,9 +50,10 @@ def bench_staging(report: Report, model: Model, decoder: DeltaDecoder, data: byt
     report.figure("staged twice", "peak extra memory", share, "of the model")
 
 
-def bench_pinned(report: Report, rate: float, repeat: int) -> None:
-    """Extraction and encoding against a snapshot on the device and in pinned host memory."""
+def bench_others(report: Report, rate: float, repeat: int) -> None:
+    """Anchors; extraction and encoding against a snapshot on the device and in pinned host memory."""
     model = make_model(PINNED_LAYERS, rate)
+    bench_anchor(report, model, repeat)
     for pinned in (False, True):
         _bench_snapshot(report, model, pinned=pinned, repeat=repeat)
         torch.cuda.empty_cache()
@@ -74,3 +80,25 @@ def _bench_snapshot(report: Report, model: Model, *, pinned: bool, repeat: int) 
             raise SystemExit(f"the snapshot did not advance to the new state: {name}")
     taken = median_ms(lambda: snapshot.advance([extractor.changes]), repeat)
     report.figure(case, "advance", taken * model.scale, "ms per 7.6e9")
+
+
+def bench_anchor(report: Report, model: Model, repeat: int) -> None:
+    """Some hundreds of blocks to records and back, the way over the bus included."""
+    bound = bind(model.layout, model.section, model.new)
+    bound.refresh()
+    members = np.arange(min(ANCHOR_BLOCKS, model.section.num_blocks))
+    elements = int(model.section.host_elements[members].sum())
+    scale = FULL_ELEMENTS / elements
+    batch = AnchorBatch(bound, members)
+    report.figure("anchor", "encode, records on the host", median_ms(lambda: batch.records(1), repeat) * scale,
+                  "ms per 7.6e9")  # fmt: skip
+    records = batch.records(1)
+    report.figure("anchor", "size", len(records) / (2 * elements), "of raw")
+    header = pack_header(Header(KIND_ANCHOR, CODEC_ANCHOR, truncated_layout_hash(model.layout.hash), 0))
+    data = memoryview(header + records + END_RECORD)
+
+    def decode() -> None:
+        for decoded in decode_anchor(model.blocks, [bound], data):
+            decoded.write()
+
+    report.figure("anchor", "decode from the host and write", median_ms(decode, repeat) * scale, "ms per 7.6e9")

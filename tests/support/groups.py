@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from syncgroup.cli import main
+from tests.support.sidecars import SidecarProcess
 
 START_TIMEOUT_S = 30.0
 
@@ -48,7 +47,9 @@ class Group:
         self.members = {member.name: member for member in members}
         self.ports = {member.name: free_port() for member in members if member.relay or member.role == "Trainer"}
         self.settings = settings
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, SidecarProcess] = {}
+        self.environment: Mapping[str, str] = {}
+        """Of the sidecars, beside this process's own."""
         self.controls: dict[str, int] = {}
         self._write()
         self._make_certificates()
@@ -77,10 +78,10 @@ class Group:
     def start(self, *names: str) -> None:
         """Starts sidecars and waits until they listen."""
         for name in names:
-            command = [sys.executable, "-m", "syncgroup.cli", "sidecar", "--config", str(self.config), "--member", name]
-            with (self.folder / f"{name}.log").open("ab") as log:
-                start = log.tell()
-                self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+            words = ["sidecar", "--config", str(self.config), "--member", name]
+            log = self.folder / f"{name}.log"
+            start = log.stat().st_size if log.exists() else 0
+            self.processes[name] = SidecarProcess(words, self.folder, log, self.environment)
             self.controls[name] = self._wait_ready(name, start)
 
     def start_all(self) -> None:
@@ -108,7 +109,8 @@ class Group:
     def _wait_ready(self, name: str, start: int) -> int:
         end = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < end:
-            said = (self.folder / f"{name}.log").read_bytes()[start:].decode()
+            log = self.folder / f"{name}.log"
+            said = log.read_bytes()[start:].decode() if log.exists() else ""
             for line in said.splitlines():
                 if "control http://" in line:
                     return int(line.rpartition(":")[2].strip("/ "))

@@ -141,6 +141,7 @@ class SimulatedLink:
             sent_bytes=int(size_bytes * (1 + path.loss)),
             retransmitted_bytes=int(size_bytes * path.loss),
             busy_s=duration_s * streams,
+            send_buffer_bytes=path.send_buffer_bytes,
         )
 
 
@@ -188,6 +189,7 @@ def drive(
 ) -> list[Payload]:
     """Payload after payload with pauses, as in training; without `watch` the controller learns nothing."""
     run = []
+    controller.set_congestion_control(link.path.congestion_control)
     for _ in range(payloads):
         streams, started_s = controller.decision.streams, link.now_s
         decisions: list[tuple[float, Decision]] = []

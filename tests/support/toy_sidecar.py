@@ -212,7 +212,8 @@ class ToySidecar:
             await library.send(m.Opened(live.lineage, live.seq, live.digest, live.step, True))
             return
         newest = self.versions[-1] if self.versions else None
-        before = [kept.digest for kept in self.versions[-2:]] if begin.resume else []
+        follows = begin.resume and library.hello.coder == "sidecar"  # the mirror is one version further
+        before = [kept.digest for kept in self.versions[-2:]] if follows else []
         continued = newest is not None and (newest.digest in digests or bool(set(before) & set(digests)))
         if begin.resume and not continued:
             raise WrongBaseError("that version is not here")

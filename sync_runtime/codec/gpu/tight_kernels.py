@@ -127,8 +127,9 @@ def decode_positions(
     """LANES lanes per program; each fills words of 32 of its own steps, for one part of every block.
 
     A lane that needs more words than it has reads on in its neighbours', which its end then shows; `limit` (in u16)
-    keeps it in the stream, after which there is room for STEPS words more. A part is part_units[block] units, so that masks of a part are small while all lanes are at work. State, words left
-    and place of a lane are kept in lane_state, lane_left and lane_start between parts.
+    keeps it in the stream, after which there is room for STEPS words more. A part is part_units[block] units, so that
+    masks of a part are small while all lanes are at work. State, words left and place of a lane are kept in lane_state,
+    lane_left and lane_start between parts.
     """
     q, live, block, lane = lane_of(lane_block, lane_first, 0, num_lanes, LANES)
     log2 = tl.load(log2_lanes + block)

@@ -11,6 +11,7 @@ import pytest
 
 from sync_runtime.contract.plan import Endpoint
 from sync_runtime.errors import RefusedError
+from sync_runtime.transport import dialler
 from sync_runtime.transport.events import ChildGone, DialFailed, ParentConnected, ParentGone, PayloadDone
 from tests.component.transport.rig import Child, Parent, begin, payload, wait_until
 from tests.support.identities import Group
@@ -88,6 +89,21 @@ def test_a_new_plan_moves_a_child_to_its_new_parent(make_parent: MakeParent, mak
     child.dialler.set_parents([second.endpoint, first.endpoint])
     child.events.wait(ParentConnected, lambda event: event.welcome.member == "rollout-7")
     assert first.events.wait(ChildGone).reason == "NewPlan"
+
+
+def test_a_child_returns_to_its_first_parent_when_nothing_is_under_way(
+    make_parent: MakeParent, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialler, "LOOK_AROUND_S", 0.2)
+    monkeypatch.setattr(dialler, "IDLE_S", 0.1)
+    relay, trainer = make_parent("rollout-7"), make_parent()
+    port = relay.listener.port
+    relay.close()
+    child = make_child([relay.endpoint, trainer.endpoint])
+    assert child.link().name == "trainer-0"
+    back = make_parent("rollout-7", port=port)
+    back.link()
+    assert trainer.events.wait(ChildGone).reason == "BetterParent"
 
 
 def test_the_same_plan_again_changes_nothing(make_parent: MakeParent, make_child: MakeChild) -> None:

@@ -5,12 +5,13 @@ import struct
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync_runtime.links.tcp_info import TCP_INFO_BYTES, TCP_INFO_OPTION, parse_tcp_info
+from sync_runtime.links.tcp_info import TCP_INFO_BYTES, TCP_INFO_OPTION, largest_send_buffer_bytes, parse_tcp_info
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="TCP_INFO is read as Linux lays it out")
 
@@ -47,6 +48,18 @@ def test_a_round_trip_never_measured_is_unknown() -> None:
 def test_any_bytes_are_read_without_complaint(data: bytes) -> None:
     info = parse_tcp_info(data)
     assert all(value is None or value >= 0 for value in (getattr(info, name) for name in info.__slots__))
+
+
+@linux_only
+def test_the_kernel_says_how_large_send_buffers_grow() -> None:
+    assert largest_send_buffer_bytes() >= 64 * 1024
+
+
+@pytest.mark.parametrize("text", ["", "1 2", "a b c", "\xff"])
+def test_a_kernel_that_does_not_say_it_leaves_it_unknown(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tcp_wmem").write_text(text, encoding="latin-1")
+    assert largest_send_buffer_bytes(tmp_path / "tcp_wmem") == 0
+    assert largest_send_buffer_bytes(tmp_path / "missing") == 0
 
 
 @linux_only

@@ -112,3 +112,12 @@ def test_a_bad_parent_is_not_dialled_again_soon() -> None:
 
 def test_without_parents_there_is_nobody_to_dial() -> None:
     assert order().turn(0.0) is None
+
+
+def test_only_parents_before_the_present_one_are_better() -> None:
+    dials = order(A, B)
+    assert dials.before(A, 0.0) == ()
+    assert dials.before(B, 0.0) == (A,)
+    dials.failed(A, 0.0, retry=False)
+    assert dials.before(B, 1.0) == ()
+    assert dials.before(B, SHUNNED_S) == (A,)

@@ -35,7 +35,7 @@ samples = st.builds(
     retransmitted_bytes=sizes,
     busy_s=reals,
     rwnd_limited_s=reals,
-    sndbuf_limited_s=reals,
+    send_buffer_bytes=sizes,
 )
 likely = st.builds(
     PayloadSample,

@@ -118,8 +118,34 @@ def test_a_receiver_that_cannot_keep_up_is_not_tried_with_more_later_either() ->
 
 def test_full_send_buffers_are_a_reason_to_try_more() -> None:
     link = Link(state=LinkState(streams=4, settled=True))
-    link.until_it_tries(20e6, busy_s=4.0, sndbuf_limited_s=2.0)
+    link.until_it_tries(200e6, size_bytes=1_000_000_000, send_buffer_bytes=4 * MIB)
     assert link.streams == 6
+
+
+def test_bbr_is_not_driven_up_where_it_fills_the_link_already() -> None:
+    link = Link(4)
+    link.controller.set_congestion_control("bbr")
+    link.feed(10e6, cold=True, sent_bytes=100_000_000, retransmitted_bytes=5_000_000)
+    decision = link.feed(20e6, sent_bytes=100_000_000, retransmitted_bytes=100_000)
+    assert decision is not None
+    assert decision.reason == "bbr fills a link with 4 streams: hold"
+    assert link.controller.phase == "Holding"
+
+
+def test_bbr_held_back_by_its_buffers_and_anything_else_is() -> None:
+    for control, buffer_bytes in (("bbr", MIB), ("cubic", 64 * MIB)):
+        link = Link(4)
+        link.controller.set_congestion_control(control)
+        link.feed(20e6, send_buffer_bytes=buffer_bytes)
+        assert link.streams == 8
+
+
+def test_few_streams_are_left_alone_where_payloads_are_short_for_their_way() -> None:
+    near, far = (Link(state=LinkState(streams=4, settled=True)) for _ in range(2))
+    near.until_it_tries(20e6)  # 5.1 s, 51 round trips
+    far.until_it_tries(100e6)  # 1.1 s, 11 round trips
+    assert near.streams == 3
+    assert far.streams == 6
 
 
 def test_small_losses_do_not_add_up_from_step_to_step() -> None:
@@ -279,19 +305,30 @@ def test_a_longer_way_starts_the_search_again() -> None:
     assert "round-trip time changed" in link.controller.decision.reason
 
 
-def test_it_paces_when_loss_and_queueing_come_together_and_stops_when_they_go() -> None:
+def test_it_paces_when_loss_and_queueing_come_together_and_goes_on_when_that_helped() -> None:
     link = Link(4)
     for _ in range(4):
         link.feed(20e6, rtt_s=0.3, sent_bytes=100_000_000, retransmitted_bytes=3_000_000)
     pacing = link.controller.decision.pacing_bits_per_second
     assert pacing is not None
-    assert pacing == pytest.approx(8 * 1.15 * 20e6, rel=0.05)
+    assert pacing == pytest.approx(8 * 1.25 * 20e6, rel=0.05)
     assert link.controller.decision.stream_pacing_bytes_per_second == pacing // (8 * link.streams)
     link.feed(20.5e6, rtt_s=0.3, sent_bytes=100_000_000, retransmitted_bytes=3_000_000)
     assert link.controller.decision.pacing_bits_per_second == pacing  # not worth a system call per stream
     for _ in range(12):
-        link.feed(20e6, sent_bytes=100_000_000)
+        link.feed(22e6, sent_bytes=100_000_000)
+    assert link.controller.decision.pacing_bits_per_second == pytest.approx(8 * 1.25 * 22e6, rel=0.05)
+    for _ in range(2):
+        link.feed(5e6, sent_bytes=100_000_000)
+    assert link.controller.decision.pacing_bits_per_second is None  # another link now
+
+
+def test_what_cold_streams_lose_is_no_reason_to_pace_by_their_rate() -> None:
+    link = Link(4)
+    link.feed(10e6, cold=True, sent_bytes=100_000_000, retransmitted_bytes=12_000_000)
     assert link.controller.decision.pacing_bits_per_second is None
+    link.feed(20e6, sent_bytes=100_000_000, retransmitted_bytes=12_000_000)
+    assert link.controller.decision.pacing_bits_per_second == pytest.approx(8 * 1.25 * 20e6, rel=0.01)
 
 
 def test_streams_that_a_trial_leaves_out_stay_open() -> None:

@@ -1,11 +1,7 @@
-"""Publisher and Subscriber against a sidecar on a real socket: bits cross, and either end may die."""
+"""A worker's library against a sidecar on a real socket: bits cross, and either end may die."""
 
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,73 +9,17 @@ import torch
 
 import sync_runtime
 from sync_runtime.errors import (
-    LayoutError,
-    LocalError,
     OldTermError,
     SidecarLostError,
-    SpoolFullError,
 )
+from sync_runtime.library import folding
 from sync_runtime.library.publisher import Publisher
 from sync_runtime.library.subscriber import Subscriber
 from sync_runtime.local import messages as m
-from tests.support.local import ServerThread
-from tests.support.toy_sidecar import ToySidecar, toy_sidecar
+from tests.component.local.rig import Pair, copy_of, eventually, member_of, same, small_state, train, waited
+from tests.support.toy_sidecar import toy_sidecar
 
 pytestmark = pytest.mark.timeout(30)
-Pair = tuple[ToySidecar, ServerThread]
-
-
-def small_state(seed: int = 0) -> dict[str, torch.Tensor]:
-    torch.manual_seed(seed)
-    return {
-        "b.weight": torch.randn(64, 33).to(torch.bfloat16), "a.bias": torch.randn(7), "n": torch.tensor(3),
-        "mask": torch.tensor([True, False]), "empty": torch.zeros(0, 4), "t": torch.randn(12, 5).T,
-    }  # fmt: skip
-
-
-def copy_of(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in state.items()}
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
-
-
-def train(state: dict[str, torch.Tensor]) -> None:
-    state["b.weight"].view(torch.int16).view(-1)[::50] += 3
-    state["a.bias"][2] += 1
-    state["t"][1, ::3] *= -1
-    state["n"] += 1 << 33
-    state["mask"].logical_not_()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "sidecar.sock")
-
-
-@pytest.fixture
-def pair(path: str) -> Iterator[Pair]:
-    with toy_sidecar(path) as running:
-        yield running
-
-
-def waited(subscriber: Subscriber, **wanted: Any) -> Any:
-    found = subscriber.wait(timeout=5.0, **wanted)
-    assert found is not None
-    return found
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """What the other end does a moment later."""
-    deadline = time.monotonic() + 5.0
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def member_of(sidecar: ToySidecar) -> Any:
-    return next(iter(sidecar.members.values()))
 
 
 def test_versions_arrive_bit_for_bit(path: str, pair: Pair) -> None:
@@ -159,77 +99,6 @@ def test_a_module_with_tied_weights_and_buffers_is_kept_level(path: str, pair: P
     for name, tensor in trainer.state_dict().items():
         assert torch.equal(tensor, worker.state_dict()[name]), name
     assert worker.head.weight is worker.embed.weight
-
-
-def test_a_full_spool_leaves_training_going_and_the_next_version_whole(path: str, pair: Pair) -> None:
-    weights = small_state()
-    with Publisher(weights, socket=path) as publisher:
-        train(weights)
-        pair[0].fail[m.Publish] = SpoolFullError("no room")
-        with pytest.raises(SpoolFullError, match="no room") as caught:
-            publisher.publish()
-        assert caught.value.retry_helps
-        assert publisher.version is not None
-        assert publisher.version.seq == 0
-        train(weights)
-        assert publisher.publish().seq == 1
-
-
-def test_a_publish_that_fails_half_way_is_void(path: str, pair: Pair) -> None:
-    weights = {"w": torch.zeros(100_000), "z": torch.zeros(100_000)}
-    with Publisher(weights, socket=path) as publisher:
-        good = weights["z"]
-        weights["z"] = torch.zeros(3)
-        with pytest.raises(LayoutError, match="'z' has become"):
-            publisher.publish()
-        weights["z"] = good
-        assert publisher.publish(step=1).seq == 1
-        assert not any(isinstance(message, m.Error) for message in pair[0].said)
-
-
-def test_a_publisher_goes_on_when_its_sidecar_is_back(path: str) -> None:
-    weights = small_state()
-    with toy_sidecar(path) as (sidecar, _):
-        publisher = Publisher(weights, socket=path, patience=0.3)
-        train(weights)
-        first = publisher.publish()
-    train(weights)
-    began = time.monotonic()
-    with pytest.raises(SidecarLostError) as caught:
-        publisher.publish()
-    assert caught.value.retry_helps
-    assert time.monotonic() - began < 3.0
-    assert publisher.version == first
-    with toy_sidecar(path, sidecar):
-        with publisher:
-            train(weights)
-            publisher._patience_s = 5.0
-            second = publisher.publish()
-        assert (second.lineage, second.seq) == (first.lineage, first.seq + 1)
-        assert [message.resume for message in sidecar.said if isinstance(message, m.Open)] == [False, True]
-
-
-def test_a_publisher_starts_a_lineage_where_the_new_sidecar_knows_nothing(path: str) -> None:
-    weights = small_state()
-    with toy_sidecar(path):
-        publisher = Publisher(weights, socket=path)
-        first = publisher.publish()
-    with toy_sidecar(path) as (fresh, _), publisher:
-        train(weights)
-        second = publisher.publish(step=9)
-        assert second.lineage != first.lineage
-        opens = [(message.resume, message.state) for message in fresh.said if isinstance(message, m.Open)]
-        assert opens == [(True, False), (False, True)]
-
-
-def test_a_sidecar_that_dies_in_the_middle_of_a_publish_is_an_error_that_a_retry_mends(path: str, pair: Pair) -> None:
-    weights = small_state()
-    with Publisher(weights, socket=path) as publisher:
-        train(weights)
-        pair[0].hang_up_on = m.End
-        with pytest.raises(SidecarLostError):
-            publisher.publish()
-        assert publisher.publish().seq == 1
 
 
 def test_a_subscriber_goes_on_when_its_sidecar_is_back(path: str) -> None:
@@ -318,22 +187,6 @@ def test_weights_that_turn_out_to_be_a_version_need_no_whole_ones(path: str, pai
             assert subscriber.activate() == publisher.version
 
 
-def test_a_publish_that_was_interrupted_while_it_waited_is_settled_by_opening_again(path: str, pair: Pair) -> None:
-    sidecar, _ = pair
-    weights = small_state()
-    with Publisher(weights, socket=path) as publisher:
-        sidecar.silent = True  # the version becomes durable and nobody is told
-        interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
-        interrupt.start()
-        train(weights)
-        with pytest.raises(KeyboardInterrupt):
-            publisher.publish()
-        sidecar.silent = False
-        train(weights)
-        assert publisher.publish().seq == 2
-        assert [one.resume for one in sidecar.said if isinstance(one, m.Open)] == [False, True]
-
-
 def test_a_scrub_finds_damage_and_the_repair_mends_it(path: str, pair: Pair) -> None:
     weights = small_state()
     replica = copy_of(weights)
@@ -352,6 +205,22 @@ def test_a_scrub_finds_damage_and_the_repair_mends_it(path: str, pair: Pair) -> 
         assert not subscriber.poisoned
 
 
+def test_the_scrub_follows_the_switch_by_itself_where_it_is_wanted(path: str, pair: Pair) -> None:
+    weights = small_state()
+    replica = copy_of(weights)
+    with Publisher(weights, socket=path) as publisher, Subscriber(replica, socket=path, auto_scrub=True) as subscriber:
+        replica["a.bias"][1] = 77.0
+        train(weights)
+        publisher.publish()
+        waited(subscriber)
+        subscriber.activate()
+        eventually(lambda: subscriber.poisoned)
+        eventually(lambda: subscriber.staged is not None)
+        subscriber.activate()
+        assert same(replica, weights)
+        eventually(lambda: not subscriber.poisoned)
+
+
 def test_an_interrupted_scatter_is_completed_first(path: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = small_state()
     replica = copy_of(weights)
@@ -359,16 +228,16 @@ def test_an_interrupted_scatter_is_completed_first(path: str, pair: Pair, monkey
         train(weights)
         version = publisher.publish()
         waited(subscriber)
-        real = torch.Tensor.index_put_
+        real = folding._scatter_tensor
         calls = []
 
-        def broken(self: torch.Tensor, *arguments: Any) -> torch.Tensor:
+        def broken(*arguments: Any) -> None:
             calls.append(1)
             if len(calls) == 3:
                 raise KeyboardInterrupt
-            return real(self, *arguments)
+            real(*arguments)
 
-        monkeypatch.setattr(torch.Tensor, "index_put_", broken)
+        monkeypatch.setattr(folding, "_scatter_tensor", broken)
         with pytest.raises(KeyboardInterrupt):
             subscriber.activate()
         assert not same(replica, weights)
@@ -448,31 +317,3 @@ def test_waiting_ends_in_time(path: str, pair: Pair) -> None:
         assert time.monotonic() - began < 2.0
         threading.Timer(0.1, subscriber.close).start()
         assert subscriber.wait() is None
-
-
-def test_after_a_fork_the_child_is_told_and_the_parent_goes_on(path: str, pair: Pair) -> None:
-    weights = small_state()
-    with Publisher(weights, socket=path) as publisher:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                publisher.publish()
-            except LocalError as error:
-                os.write(write, str(error).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        os.close(write)
-        with os.fdopen(read, "rb") as told:
-            assert b"before a fork" in told.read()
-        assert publisher.publish().seq == 1
-
-
-def test_a_closed_publisher_and_a_missing_sidecar_say_so(path: str, pair: Pair) -> None:
-    publisher = Publisher(small_state(), socket=path)
-    assert publisher.close()
-    with pytest.raises(LocalError, match="was closed"):
-        publisher.publish()
-    with pytest.raises(SidecarLostError, match=r"socket .*nowhere"):
-        Publisher(small_state(), socket=path + "-nowhere", timeout=0.3)

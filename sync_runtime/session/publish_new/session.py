@@ -1,0 +1,267 @@
+"""The conversation with the trainer's library: opens, publishes, drains, and survives the loss of either end.
+
+Lives on the brain's loop. Buckets leave as they are written; the version exists when its manifest is durable, and only
+then does the base advance. What fails leaves nothing behind: the next version is cut from the last durable one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.manifest import Manifest
+from sync_runtime.errors import LibraryLostError, LocalProtocolError, SyncError
+from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.messages import Cancel, Close, Closed, End, Message, Note, Open, Opened, Publish, Published
+from sync_runtime.session.machine import PublishEvent, PublishState, publisher_machine
+from sync_runtime.session.mirror import sweep
+from sync_runtime.session.publish.context import Snapshot, Standing, TrainerContext
+from sync_runtime.session.publish.opening import Opening
+from sync_runtime.session.publish.tight import TightCoder
+from sync_runtime.session.publish.writing import Writing
+from sync_runtime.transport.messages import Head
+
+DRAIN_POLL_S = 0.05
+HANDOVER_S = 10.0
+"""How long a new library waits for the sidecar to be done with one that died."""
+
+
+class PublisherSession:
+    """One trainer's library at a time."""
+
+    def __init__(self, context: TrainerContext) -> None:
+        self._context = context
+        self._machine = publisher_machine()
+        self._library: LibraryLink | None = None
+        self._free = asyncio.Event()
+        self._free.set()
+        self._opening: Opening | None = None
+        self._standing: Standing | None = None
+        self._writing: Writing | None = None
+        self._committing: asyncio.Task[Published] | None = None
+        self._tight = TightCoder(context)
+
+    @property
+    def state(self) -> PublishState:
+        """What it is doing."""
+        return self._machine.state
+
+    @property
+    def version(self) -> VersionRef | None:
+        """The newest durable version of this opening."""
+        return None if self._standing is None else self._standing.version
+
+    @property
+    def step(self) -> int | None:
+        """The user's number of it."""
+        return None if self._standing is None else self._standing.step
+
+    def snapshot(self) -> Snapshot | None:
+        """The last durable version and its weights, which do not change any more; None with coder `library`."""
+        standing = self._standing
+        if standing is None or standing.mirror is None:
+            return None
+        return Snapshot(standing.version, standing.position.digest, standing.mirror)
+
+    # --- what the library says ---------------------------------------------------------------------------------------
+
+    async def attached(self, library: LibraryLink) -> None:
+        """A library is in; one whose process died may still have a version on its way to the disk."""
+        if self._library is not None and self._library.is_lost:
+            await asyncio.wait([asyncio.ensure_future(self._free.wait())], timeout=HANDOVER_S)
+        if self._library is not None:
+            raise LocalProtocolError("another publisher is connected: a trainer has one, several ranks come later")
+        self._library = library
+        self._free.clear()
+
+    async def message(self, library: LibraryLink, message: Message) -> None:
+        """A message of the library."""
+        match message:
+            case Open():
+                self._machine.feed(PublishEvent.LIBRARY_OPENS)
+                self._opening = Opening(self._context, message, sidecar_codes=library.hello.coder == "sidecar")
+            case Publish():
+                await self._begin_publish(message)
+            case End():
+                await self._end(library, message)
+            case Cancel(reason=reason):
+                await self._failed(LocalProtocolError(f"the library gave up: {reason}"))
+            case Close(drain_ms=drain_ms):
+                await library.send(Closed(await self._drain(library, drain_ms / 1000)))
+            case Note():
+                return
+            case _:
+                raise LocalProtocolError(f"a publisher does not send {type(message).__name__}")
+
+    async def data(self, library: LibraryLink, data: memoryview) -> None:
+        """Bytes of the layout, of a state, or of an object."""
+        del library
+        try:
+            if self._opening is not None:
+                self._opening.take(data)
+            elif self._writing is not None:
+                await self._writing.take(data)
+            else:
+                raise LocalProtocolError("bytes came where none were announced")
+        except SyncError as error:
+            await self._failed(error)
+            raise
+
+    async def detached(self, library: LibraryLink, reason: str) -> None:
+        """The library is gone."""
+        if library is not self._library:
+            return
+        self._drop_opening()
+        if self._committing is not None:
+            # What is being made durable becomes so: the next opening's digest tells which of the two versions it is.
+            await asyncio.gather(asyncio.shield(self._committing), return_exceptions=True)
+        if self._machine.allows(PublishEvent.LIBRARY_GONE):
+            self._machine.feed(PublishEvent.LIBRARY_GONE)
+        await self._abort(f"the user's process went away: {reason}")
+        self._library = None
+        self._free.set()
+
+    async def close(self) -> None:
+        """Lets a version that is being made durable become so; nothing else waits."""
+        if self._committing is not None:
+            await asyncio.gather(self._committing, return_exceptions=True)
+        await self._tight.close()
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    async def _opened(self, library: LibraryLink, opening: Opening) -> None:
+        """The state is here, or its digest: which version is it?"""
+        before = self._standing
+        try:
+            standing = await opening.finish(before)
+        except SyncError:
+            self._machine.feed(PublishEvent.FAILED)
+            opening.drop()
+            raise
+        self._machine.feed(PublishEvent.DIGEST_KNOWN)
+        self._standing = standing
+        if not self._tight.is_busy:
+            sweep(self._context.mirrors, keep=None if standing.mirror is None else standing.mirror.path)
+        self._tell_index()
+        position = standing.position
+        digest, continued = str(position.digest), position.is_continued
+        await library.send(Opened(position.lineage, position.seq, digest, standing.step, continued))
+
+    def _tell_index(self) -> None:
+        context, standing = self._context, self._standing
+        if standing is None:
+            return
+        position = standing.position
+        for known in (*position.before, position.record):
+            rows = [(seq, str(digest)) for seq, digest in sorted(known.digests.items())]
+            is_newest = known.lineage == position.lineage
+            context.versions.learn_lineage(known.lineage, rows, start=known.origin, current=is_newest)
+            context.distributor.tell_index(known.lineage)
+        self._tell_head("")
+
+    def _tell_head(self, trace: str) -> None:
+        standing, fence = self._standing, self._context.versions.fence
+        if standing is None or fence.incarnation is None:
+            return
+        digest = str(standing.position.digest)
+        self._context.versions.learn_head(standing.version, digest, standing.step)
+        self._context.distributor.set_head(
+            Head(
+                lineage=standing.position.lineage,
+                seq=standing.position.seq,
+                digest=digest,
+                step=standing.step,
+                term=fence.term,
+                incarnation=fence.incarnation,
+                published_unix_ns=time.time_ns(),
+                trace=trace,
+            )
+        )
+
+    # --- publishing --------------------------------------------------------------------------------------------------
+
+    async def _begin_publish(self, message: Publish) -> None:
+        standing = self._standing
+        if standing is None:
+            raise LocalProtocolError("PUBLISH came before OPEN")
+        self._machine.feed(PublishEvent.PUBLISH)
+        tight = standing.mirror is not None and self._tight.would_help()
+        try:
+            self._writing = await Writing.begin(self._context, standing, message, tight=tight)
+        except SyncError:
+            self._machine.feed(PublishEvent.FAILED)
+            raise
+        self._writing.tight = tight
+
+    async def _end(self, library: LibraryLink, message: End) -> None:
+        """The end of a stream: of OPEN, or of PUBLISH."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await self._opened(library, opening)
+            return
+        writing, standing = self._writing, self._standing
+        if writing is None or standing is None:
+            return  # it failed before; the library was told
+        try:
+            manifest = await writing.manifest(message.totals)
+            self._machine.feed(PublishEvent.OBJECT_COMPLETE)
+            writing.timings_us |= message.timings_us or {}
+            self._committing = asyncio.create_task(self._commit(writing, standing, manifest))
+            answer = await asyncio.shield(self._committing)
+        except LibraryLostError:
+            raise
+        except SyncError as error:
+            await self._failed(error)
+            raise
+        await library.send(answer)
+
+    async def _commit(self, writing: Writing, standing: Standing, manifest: Manifest) -> Published:
+        context = self._context
+        try:
+            envelope = await writing.commit(manifest)
+        finally:
+            self._committing = None
+        self._machine.feed(PublishEvent.DURABLE)
+        self._writing = None
+        self._standing = standing.advanced(manifest.target, writing.incoming or standing.mirror, writing.step)
+        context.distributor.completed(writing.key, envelope)
+        self._tell_head(writing.trace)
+        context.distributor.stored(writing.key)
+        if writing.tight and writing.incoming is not None:
+            self._tight.start(writing.key, standing, writing.incoming, writing.label, writing.trace)
+        elif standing.mirror is not None:
+            standing.mirror.remove()
+        context.published(writing.key.target, writing.timings_us)
+        target = manifest.target
+        return Published(
+            manifest.lineage, target.seq, str(target.digest), manifest.num_changed, manifest.size_bytes,
+            writing.timings_us,
+        )  # fmt: skip
+
+    async def _failed(self, error: SyncError) -> None:
+        self._drop_opening()
+        if self._machine.allows(PublishEvent.FAILED):
+            self._machine.feed(PublishEvent.FAILED)
+        await self._abort(str(error))
+
+    async def _abort(self, reason: str) -> None:
+        """Nothing of a version that failed stays, here or anywhere."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing.abort(reason)
+
+    def _drop_opening(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.drop()
+
+    async def _drain(self, library: LibraryLink, timeout_s: float) -> bool:
+        """Whether everyone below has the newest version, after so long at most."""
+        end = time.monotonic() + timeout_s
+        while True:
+            if not self._tight.is_busy and self._context.distributor.is_level:
+                return True
+            if time.monotonic() >= end or library.is_lost:
+                return False
+            await asyncio.sleep(DRAIN_POLL_S)

@@ -1,0 +1,125 @@
+"""What the parent's side of a sidecar works with: objects that can be sent, children, and where things come from.
+
+Values and protocols only; `relay` decides. Knows neither sockets nor what is in an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef
+from sync_runtime.bucket.objects import BucketSource
+from sync_runtime.bucket.stored import StoredObject
+from sync_runtime.session.versions import MAX_VERSIONS, Versions
+from sync_runtime.transport.messages import BaseVersion, Begin, Index, Message, Place, Status
+
+FRESH, CATCH_UP, ANCHOR = 0, 1, 2
+_NO_LAYOUT = "0" * 64
+_NO_INCARNATION = "0" * 32
+
+
+class Child(Protocol):
+    """A link to a child, as far as it is used here."""
+
+    def begin(self, message: Begin, source: BucketSource | None) -> int:
+        """Starts a transfer; returns its number."""
+
+    def add_bucket(self, transfer: int, index: int) -> None:
+        """One more bucket can be sent."""
+
+    def complete(self, transfer: int, envelope: bytes) -> None:
+        """All buckets were added; the manifest follows."""
+
+    def abort(self, transfer: int, reason: str) -> None:
+        """What was sent is void."""
+
+    def send(self, message: Message) -> None:
+        """A control message."""
+
+
+@dataclass
+class Shelved:
+    """An object that can be sent, whole or in part."""
+
+    key: ObjectKey
+    begin: Begin
+    source: BucketSource
+    indices: list[int] = field(default_factory=list)
+    """Buckets that are there, in the order they came."""
+    envelope: bytes | None = None
+    """None: not complete yet."""
+
+
+@dataclass
+class ChildView:
+    """What is known of one child."""
+
+    link: Child
+    name: str
+    holds: VersionRef | None = None
+    """What it will hold when all transfers are done."""
+    codecs: tuple[str, ...] = (FAST,)
+    out_of_service: bool = False
+    want_anchor: bool = False
+    following: bool = False
+    transfers: dict[int, ObjectKey] = field(default_factory=dict)
+    layouts: set[str] = field(default_factory=set)
+    status: Status | None = None
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Where objects and documents come from."""
+
+    stored: Callable[[ObjectKey], StoredObject | None]
+    layout: Callable[[str], bytes | None]
+    request: Callable[[ObjectKey, list[list[int]] | None], None]
+    """Makes an object, or asks the own parent; `begun` or `missing` follows, never silence."""
+
+
+def offer(key: ObjectKey, stored: StoredObject | None, versions: Versions, trace: str = "") -> Begin:
+    """BEGIN for an object of the spool, or (None) for one that nobody has: an ABORT follows."""
+    fence = versions.fence
+    base = None if stored is None else stored.facts.base
+    return Begin(
+        key=key.text,
+        base=None if base is None else BaseVersion(seq=base.seq, digest=str(base.digest)),
+        target_seq=key.target_seq,
+        codec="anchor" if key.is_anchor else "tight" if key.codec == "tight" else "fast",
+        layout=_NO_LAYOUT if stored is None else stored.facts.layout_hash,
+        term=fence.term,
+        incarnation=fence.incarnation or _NO_INCARNATION,
+        trace=trace,
+        priority=ANCHOR if key.is_anchor else FRESH if key.is_link else CATCH_UP,
+        bytes=None if stored is None else stored.size_bytes,
+        buckets=None if stored is None else stored.num_buckets,
+    )
+
+
+def index_of(name: str, versions: Versions) -> Index | None:
+    """INDEX of a lineage as it is known now; None: it is not, or no trainer was heard of."""
+    lineage, fence = versions.lineages.get(name), versions.fence
+    if lineage is None or fence.incarnation is None:
+        return None
+    return Index(
+        lineage=name,
+        term=fence.term,
+        incarnation=fence.incarnation,
+        start=place(lineage.start),
+        versions=sorted(lineage.digests.items())[-MAX_VERSIONS:],
+    )
+
+
+def place(version: VersionRef | None) -> Place | None:
+    """A version as messages carry it."""
+    return None if version is None else Place(lineage=version.lineage, seq=version.seq)
+
+
+def covered(ranges: Iterable[list[int]]) -> frozenset[int]:
+    """Indices in [from, to) ranges that the other end gave; bounded by what an object may have."""
+    found: set[int] = set()
+    for start, end in ranges:
+        found.update(range(start, min(end, 1 << 20)))
+    return frozenset(found)

@@ -1,0 +1,68 @@
+"""How fast a link really is at its best, from acknowledgements; and how a payload after a pause starts from that.
+
+Pure: no sockets, no clock (`now_s` is an argument). A payload's mean says little of a link, since it holds the ramp and
+the tail; its best moments do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+WINDOW_S: Final = 0.2
+WINDOW_RTTS: Final = 2.0
+REMEMBERED_PAYLOADS: Final = 4
+HEADROOM: Final = 1.25
+"""Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
+CAPPED_S: Final = 0.5
+CAPPED_RTTS: Final = 6.0
+"""So long after its start a payload is held to the known rate; then congestion control knows for itself."""
+
+
+class PeakRate:
+    """The best rate of the last payloads, over windows that are long against the gaps between acknowledgements."""
+
+    def __init__(self) -> None:
+        self._window: deque[tuple[float, int]] = deque()
+        self._window_bytes = 0
+        self._peak = 0.0
+        self._peaks: deque[float] = deque(maxlen=REMEMBERED_PAYLOADS)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Zero until a payload was long enough to tell."""
+        return max((*self._peaks, self._peak), default=0.0)
+
+    def acknowledged(self, size_bytes: int, now_s: float, rtt_s: float) -> None:
+        """Bytes that the other end has."""
+        length_s = max(WINDOW_S, WINDOW_RTTS * rtt_s)
+        self._window.append((now_s, size_bytes))
+        self._window_bytes += size_bytes
+        while now_s - self._window[0][0] > length_s:
+            # The first entry only opens the window: its bytes came before it.
+            began_s, came_before = self._window[0]
+            span_s = now_s - began_s
+            self._peak = max(self._peak, (self._window_bytes - came_before) / span_s)
+            self._window_bytes -= came_before
+            self._window.popleft()
+
+    def payload_over(self) -> None:
+        """What follows is another payload."""
+        if self._peak:
+            self._peaks.append(self._peak)
+        self._window.clear()
+        self._window_bytes = 0
+        self._peak = 0.0
+
+
+def starting_rate(peak_bytes_per_s: float, cap_bytes_per_s: float | None) -> float | None:
+    """What all streams together may send while a payload starts; None where nothing is known."""
+    if not peak_bytes_per_s:
+        return cap_bytes_per_s
+    rate = HEADROOM * peak_bytes_per_s
+    return rate if cap_bytes_per_s is None else min(rate, cap_bytes_per_s)
+
+
+def capped_for_s(rtt_s: float) -> float:
+    """How long a payload is held to its starting rate."""
+    return max(CAPPED_S, CAPPED_RTTS * rtt_s)
