@@ -12,6 +12,7 @@ modules by name (`sync_runtime.contract.names` needs not even pydantic):
     syncgroup    SyncGroup: trainer, rollout, sync, policies and runtime are its parts
     synccluster  SyncCluster
     status       what the operator writes back on both
+    strict_json  JSON with exactly one reading
     wire         strict JSON in and out, with format versions and size limits
     plan         what members of one cluster and region do
     reports      what members tell the operator

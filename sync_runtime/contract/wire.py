@@ -12,8 +12,7 @@ the newest that all members of a group know, so that either side may be upgraded
 from __future__ import annotations
 
 import json
-import re
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError
 
@@ -25,13 +24,11 @@ from sync_runtime.contract.errors import (
     UnsupportedFormatError,
 )
 from sync_runtime.contract.problems import problems_of
+from sync_runtime.contract.strict_json import loads_strict
 
 FORMAT_VERSION_KEY = "formatVersion"
 MAX_DEPTH = 16
-"""Objects and lists inside each other; ours have four. A parser that recurses must not be led to its stack's end."""
-
-# A string (cut short or not), or a bracket. Possessive, so that hostile text cannot make it go back: one pass, always.
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
+"""Objects and lists inside each other; ours have four."""
 
 
 class WireModel(Model):
@@ -68,34 +65,9 @@ def _parse(data: bytes | str, what: str, limit_bytes: int) -> dict[str, Any]:
     if size_bytes > limit_bytes:
         raise DocumentTooLargeError(what, size_bytes, limit_bytes)
     try:
-        text = data.decode() if isinstance(data, bytes) else data
-        _check_depth(text)
-        document = json.loads(
-            text, object_pairs_hook=_without_duplicates, parse_float=_no_fraction, parse_constant=_no_fraction
-        )
-    # Not JSON, not UTF-8, an integer of thousands of digits, or one of the refusals below.
+        document = loads_strict(data, MAX_DEPTH)
     except ValueError as error:
         raise MalformedJsonError(f"{what} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise MalformedJsonError(f"{what} must be a JSON object, not {type(document).__name__}")
     return document
-
-
-def _check_depth(text: str) -> None:
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        character = token[0][0]
-        depth += (character in "[{") - (character in "]}")
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise ValueError("a key is given twice in one object")
-    return document
-
-
-def _no_fraction(text: str) -> NoReturn:
-    raise ValueError(f"{text:.40} is no whole number")

@@ -53,6 +53,8 @@ class Connection:
         self.replies = Replies()
         self._channel: Channel | None = None
         self._open = False
+        self._was_open = False
+        """Whether OPENED has come since this connection was made."""
         self._stopping = threading.Event()
         self._refusal: SyncError | None = None
         self._queue: deque[Message] = deque()
@@ -88,7 +90,7 @@ class Connection:
     def set_open(self, channel: Channel) -> None:
         """OPENED has come over a connection; does nothing if that one is lost already."""
         with self.changed:
-            self._open = self._open or channel is self._channel
+            self._open = self._was_open = self._open or channel is self._channel
             self.changed.notify_all()
 
     def check_process(self) -> None:
@@ -135,7 +137,7 @@ class Connection:
                 self.check_thread()
                 if rest_s <= 0:
                     raise self._refusal or SidecarLostError(
-                        f"no sidecar was there for {timeout_s:g} s (socket {self._path}); it is dialled on"
+                        f"no sidecar was there for {timeout_s:.3g} s (socket {self._path}); it is dialled on"
                     )
                 self.changed.wait(rest_s)
 
@@ -166,7 +168,7 @@ class Connection:
             raise
         finally:
             if not is_known:
-                channel.close()
+                self._give_up(channel)
         return found
 
     def stream(
@@ -226,6 +228,12 @@ class Connection:
                 with self.changed:
                     self.changed.wait(0.05)
 
+    def _give_up(self, channel: Channel) -> None:
+        """Hangs up; whoever sends next waits for the next connection instead of meeting this one."""
+        with self.changed:
+            self._open = self._open and self._channel is not channel
+        channel.close()
+
     def _run(self) -> None:
         pause_s = REDIAL_S
         while not self._stopping.is_set():
@@ -240,7 +248,7 @@ class Connection:
                 self._serve()
             except SyncError as error:
                 # What is refused over and over may cost a copy of the whole state each time.
-                pause_s = REDIAL_S if self._open else min(2 * pause_s, MAX_REDIAL_S)
+                pause_s = REDIAL_S if self._was_open else min(2 * pause_s, MAX_REDIAL_S)
                 self._detach(channel, error)
                 self._stopping.wait(pause_s)
             finally:
@@ -271,7 +279,7 @@ class Connection:
         with self.changed:
             self._queue.clear()
             self._refusal = None
-            self._channel = channel
+            self._channel, self._was_open = channel, False
             self.changed.notify_all()
 
     def _detach(self, channel: Channel, error: SyncError) -> None:

@@ -84,7 +84,7 @@ class Replies:
                 rest_s = deadline - time.monotonic()
                 if rest_s <= 0 or not self.changed.wait(rest_s):
                     self._expected.discard(name)
-                    raise SidecarLostError(f"the sidecar did not answer {name} within {timeout_s:g} s: try again")
+                    raise SidecarLostError(f"the sidecar did not answer {name} within {timeout_s:.3g} s: try again")
             found = self._found.pop(name)
         if isinstance(found, SyncError):
             raise found

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
+from sync_runtime.contract.strict_json import loads_strict
 from sync_runtime.errors import LocalProtocolError
 
 HEADER = struct.Struct("<BBHI")
+MAX_DEPTH = 8
 
 
 def pack_frame(kind: int, body: bytes) -> bytes:
@@ -29,11 +31,9 @@ def pack_json(content: object) -> bytes:
 def parse_json(body: bytes) -> dict[str, Any]:
     """A body from the other end; raises LocalProtocolError."""
     try:
-        content = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float
-        )
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise LocalProtocolError(f"a message is not JSON: {error}") from error
+        content = loads_strict(body, MAX_DEPTH)
+    except ValueError as error:
+        raise LocalProtocolError(f"a message cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise LocalProtocolError("a message is not a JSON object")
     return content
@@ -71,14 +71,3 @@ class FrameBuffer:
                 yield kind, body
         finally:
             del self._bytes[:at]
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise LocalProtocolError("a message names a field twice")
-    return found
-
-
-def _no_float(text: str) -> NoReturn:
-    raise LocalProtocolError(f"a message holds {text[:20]}; numbers are integers here")

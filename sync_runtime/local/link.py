@@ -131,6 +131,10 @@ class LibraryLink:
         """Sends a message without a stream; raises LibraryLostError."""
         await self._frames.send(message)
 
+    async def send_quietly(self, message: Message) -> None:
+        """News that an end which is gone does not need."""
+        await self._frames.send_quietly(message)
+
     async def fail(self, request: str, error: SyncError) -> None:
         """Tells the library that a request failed."""
         await self._frames.send(to_message(request, error))

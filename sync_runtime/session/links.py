@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 from sync_runtime.contract.plan import LinkPlan
 from sync_runtime.contract.reports import LinkReport
@@ -15,8 +16,13 @@ from sync_runtime.links.memory import LinkKey, LinkMemory
 from sync_runtime.links.meter import LinkEnds, LinkMeter
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import BucketsAcked, Event, PayloadDone, StreamLost, StreamSample
+from sync_runtime.tuning import model
 from sync_runtime.tuning.controller import Decision, LinkController
 from sync_runtime.tuning.samples import PayloadSample
+
+COLD_STREAMS = 32
+COLD_GROWTH = 4
+"""Cold streams are so many that their windows need to grow by this factor only."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +36,10 @@ class TunedLink:
         self._memory = memory
         self._key = LinkKey(ends.from_cluster, ends.from_region, ends.to_cluster, ends.to_region)
         self._meter = LinkMeter(ends)
+        self._bounds = bounds
         self._controller = LinkController(memory.get(self._key), bounds)
-        self._apply(self._controller.decision)
+        self._payloads = 0
+        self._apply(self._cold(self._controller.decision))
 
     @property
     def controller(self) -> LinkController:
@@ -44,11 +52,14 @@ class TunedLink:
 
     def set_bounds(self, bounds: LinkPlan) -> None:
         """A new plan."""
+        self._bounds = bounds
         self._follow(self._controller.set_bounds(bounds))
 
     def before_payload(self, size_bytes: int | None) -> Decision:
         """Set the link up for an object that is about to be sent; its size may be unknown yet."""
         decision = self._controller.decision if size_bytes is None else self._controller.for_payload(size_bytes)
+        if not self._payloads:
+            decision = self._cold(decision)
         self._apply(decision)
         return decision
 
@@ -91,6 +102,23 @@ class TunedLink:
         self._follow(self._controller.set_congestion_control(self._meter.congestion_control))
         self._observe(sample, event.ended_s)
         self._memory.put(self._key, self._controller.state)
+        self._payloads += 1
+        if self._payloads > 1:  # the second one still profits from what the first had opened
+            self.link.trim_streams()
+
+    def _cold(self, decision: Decision) -> Decision:
+        """The first payload of a link that is remembered: streams enough to fill it within a few round trips.
+
+        Each begins with a window of ten packets and doubles it every round trip; on a long link that ramp, not the
+        rate, decides how long the first payload takes.
+        """
+        estimates = self._controller.estimates
+        in_flight = model.bandwidth_delay_bytes(estimates.capacity_bytes_per_s, estimates.min_rtt_s)
+        wanted = min(in_flight // (COLD_GROWTH * model.INITIAL_WINDOW_BYTES), COLD_STREAMS, self._bounds.streams.max)
+        if wanted <= decision.streams:
+            return decision
+        reason = f"cold, {in_flight >> 10} KiB in flight when full: {wanted} streams"
+        return replace(decision, streams=wanted, open_streams=max(wanted, decision.open_streams), reason=reason)
 
     def _observe(self, sample: PayloadSample | None, now_s: float) -> None:
         if sample is not None:

@@ -49,6 +49,8 @@ class LocalLimits:
     ring_bytes: int = DEFAULT_RING_BYTES
     uids: frozenset[int] | None = None
     """User ids that may connect; None: the sidecar's own and root."""
+    any_uid: bool = False
+    """For a pod whose containers run under different users: whoever can reach the socket's folder may connect."""
     connections: int = MAX_CONNECTIONS
 
 
@@ -115,14 +117,14 @@ class LocalServer:
         await link.run(self._handler)
 
     async def _greet(self, frames: FrameSocket) -> LibraryLink:
-        """HELLO and WELCOME."""
+        """HELLO and WELCOME. HELLO is read before anything is refused: bytes left unread would eat the reason."""
+        hello = await frames.receive()
         peer = peer_credentials(frames.connection)
         allowed = self._limits.uids if self._limits.uids is not None else frozenset({os.getuid(), 0})
-        if peer.uid not in allowed:
+        if peer.uid not in allowed and not self._limits.any_uid:
             raise LocalError(
                 f"user {peer.uid} may not use this sidecar: run both under one user, or allow it in its settings"
             )
-        hello = await frames.receive()
         if not isinstance(hello, Hello):
             raise LocalProtocolError("the first message must be HELLO")
         protocol = common_protocol(hello.protocols)

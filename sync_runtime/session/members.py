@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef
-from sync_runtime.bucket.objects import ranges_of
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import (
     LibraryLostError,
@@ -23,9 +23,10 @@ from sync_runtime.errors import (
 )
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
-from sync_runtime.session.lists import ListStream, whole_blocks
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.mirror import Mirror
+from sync_runtime.session.position import next_step
+from sync_runtime.session.scrub import ScrubContext, Scrubber
 from sync_runtime.session.stager import Stager, is_step
 from sync_runtime.session.versions import Versions
 from sync_runtime.session.weights import EngineWeights
@@ -33,8 +34,9 @@ from sync_runtime.tensors.digest import parse_digest
 from sync_runtime.tensors.layout import Layout, parse_layout
 
 _log = logging.getLogger(__name__)
-RETRY_S = 1.0
-"""Between two attempts to stage after one failed."""
+HANDOVER_S = 1.0
+"""An engine that was restarted may dial before the end of the old one was seen."""
+HANDOVER_POLL_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class EngineContext:
     spool: Spool
     versions: Versions
     follow: Callable[[], None]
-    """What is held changed otherwise than by a transfer."""
+    """What is held changed otherwise than by a transfer: the parent is told."""
+    moved: Callable[[], None]
+    """What is held changed; the parent is told if it thinks otherwise."""
     changed: Callable[[], None]
     """Something worth a report."""
     timed: Callable[[str, VersionRef, int], None]
@@ -61,21 +65,22 @@ class EngineSession:
         self._machine = service_machine()
         self._weights = EngineWeights(context.spool)
         self._stager = Stager(self._weights, context.versions)
+        self._scrubber = Scrubber(
+            ScrubContext(
+                self._machine, self._weights, self._stager, context.versions, context.spawn, self._note_trouble
+            )
+        )
         self._library: LibraryLink | None = None
         self._open: local.Open | None = None
         self._document = bytearray()
         self._layout: Layout | None = None
         self._intake: Mirror | None = None
-        """A state that is arriving: of OPEN, or of a scrub."""
-        self._scrubbing: local.Scrub | None = None
+        """The state of an OPEN that is arriving."""
         self._staging = False
-        self._refused: set[ObjectKey] = set()
+        self.refused: set[ObjectKey] = set()
         """Objects that decoded to something else than their signed manifest promises; never tried again."""
         self._no_way = False
         """Nobody can make a way from the live version: only whole weights help."""
-        self.trusted: VersionRef | None = None
-        """The last version that a full digest proved in the engine."""
-        self.scrub_passed: bool | None = None
         self.trouble: tuple[str, str] | None = None
         self.tokens_per_second: int | None = None
         self.pause_us: int | None = None
@@ -86,6 +91,16 @@ class EngineSession:
     def state(self) -> ServiceState:
         """What it is doing."""
         return self._machine.state
+
+    @property
+    def scrub_passed(self) -> bool | None:
+        """How the last scrub of the live version ended; None: none did."""
+        return self._scrubber.passed
+
+    @property
+    def trusted(self) -> VersionRef | None:
+        """The last version that a full digest proved in the engine."""
+        return self._scrubber.trusted
 
     @property
     def live(self) -> VersionRef | None:
@@ -116,7 +131,7 @@ class EngineSession:
             found = self._context.versions.find(digest)
             if found is not None and not self._staging:
                 self._become(found)
-                self._context.spawn(library.send(local.Known(found.lineage, found.seq, digest, self._step(found))))
+                self._tell(local.Known(found.lineage, found.seq, digest, self._step(found)))
         self._tell_head()
         self._advance()
 
@@ -134,9 +149,12 @@ class EngineSession:
     # --- what the library says ---------------------------------------------------------------------------------------
 
     async def attached(self, library: LibraryLink) -> None:
-        """A library is in."""
-        if self._library is not None:
-            raise LocalProtocolError("another subscriber is connected: a member has one engine")
+        """A library is in. One that comes right after the last one's end waits until that is seen."""
+        end_s = time.monotonic() + HANDOVER_S
+        while self._library is not None:
+            if time.monotonic() >= end_s:
+                raise LocalProtocolError("another subscriber is connected: a member has one engine")
+            await asyncio.sleep(HANDOVER_POLL_S)
         self._library = library
 
     async def message(self, library: LibraryLink, message: local.Message) -> None:
@@ -145,7 +163,8 @@ class EngineSession:
             case local.Open():
                 self._open, self._document, self._layout = message, bytearray(), None
             case local.Scrub():
-                await self._begin_scrub(library, message)
+                await self._scrubber.begin(library, message)
+                self._context.changed()
             case local.End():
                 await self._end(library)
             case local.Cancel():
@@ -168,9 +187,10 @@ class EngineSession:
         """Bytes of the layout or of a state."""
         rest = data if self._open is None else self._take_document(self._open, data)
         if len(rest):
-            if self._intake is None:
+            if self._intake is not None:
+                self._intake.append(rest)
+            elif not self._scrubber.append(rest):
                 raise LocalProtocolError("bytes of a state came where none was announced")
-            self._intake.append(rest)
 
     async def detached(self, library: LibraryLink, reason: str) -> None:
         """The library is gone, and what was staged in it."""
@@ -197,8 +217,11 @@ class EngineSession:
         return data[missing:] if missing < len(data) else data[len(data) :]
 
     async def _end(self, library: LibraryLink) -> None:
-        if self._scrubbing is not None:
-            await self._scrubbed(library)
+        if self._scrubber.is_running:
+            await self._scrubber.end(library)
+            if self.scrub_passed:
+                self.trouble = None
+            self._context.changed()
         elif self._open is not None:
             await self._opened(library, self._open)
 
@@ -231,7 +254,7 @@ class EngineSession:
         """A full digest proved which version the live weights are."""
         self._machine.feed(ServiceEvent.KNOWN_DIGEST)
         self._weights.become(version)
-        self.scrub_passed, self.trusted = True, version
+        self._scrubber.prove(version)
         self._context.follow()
         self._context.changed()
 
@@ -244,7 +267,13 @@ class EngineSession:
         head, library = self._context.versions.head, self._library
         digest = self._context.versions.digest(head)
         if library is not None and head is not None and digest is not None and self._weights.digest is not None:
-            self._context.spawn(library.send(local.Head(head.lineage, head.seq, digest, self._step(head))))
+            self._tell(local.Head(head.lineage, head.seq, digest, self._step(head)))
+
+    def _tell(self, message: local.Message) -> None:
+        """News for the library; one that is gone opens again and hears them then."""
+        library = self._library
+        if library is not None:
+            self._context.spawn(library.send_quietly(message))
 
     # --- staging -----------------------------------------------------------------------------------------------------
 
@@ -261,24 +290,23 @@ class EngineSession:
         head, holds = self._context.versions.head, self.holds()
         if head is None:
             return None
-        objects = [
-            one
-            for one in self._context.spool.objects()
-            if one.key.lineage == head.lineage and one.key not in self._refused
-        ]
+        usable = [one for one in self._context.spool.objects() if one.key not in self.refused]
         if holds is None:
-            newer = -1 if self._weights.live is None else self._weights.live.seq
-            whole = [one for one in objects if one.key.is_anchor and one.key.part is None]
-            whole = [one for one in whole if self._weights.live is None or one.key.target_seq > newer]
+            live = self._weights.live
+            newer = -1 if live is None or live.lineage != head.lineage else live.seq
+            whole = [one for one in usable if one.key.is_anchor and one.key.part is None]
+            whole = [one for one in whole if one.key.lineage == head.lineage]
+            whole = [one for one in whole if one.key.target_seq > newer]
             return max(whole, key=lambda one: one.key.target_seq, default=None) if self.out_of_service() else None
-        onward = [one for one in objects if one.key.base == holds and one.key.target != holds]
-        return max(onward, key=lambda one: one.key.target_seq, default=None)
+        key = next_step(holds, [one.key for one in usable], head)
+        return None if key is None else self._context.spool.stored(key)
 
     async def _stage(self, library: LibraryLink, stored: StoredObject) -> None:
         try:
             is_whole = await self._stager.stage(library, stored)
         except LibraryLostError:
             self._staging = False
+            self._advance()  # the next one may be there already
             return
         except SyncError as error:
             await self._stage_failed(library, stored, error)
@@ -288,8 +316,9 @@ class EngineSession:
             self._no_way = False
         if is_whole:
             self._machine.feed(ServiceEvent.LEVEL)
-            self.scrub_passed, self.trusted = True, stored.key.target
+            self._scrubber.prove(stored.key.target)
             self._context.follow()
+        self._context.moved()
         self._context.changed()
         self._advance()
 
@@ -299,16 +328,16 @@ class EngineSession:
         The library opens again with its state when it is hung up on; what it proves to be is where all goes on.
         """
         self._note_trouble(type(error).__name__.removesuffix("Error"), str(error))
-        await asyncio.sleep(RETRY_S)
-        self._staging = False
         stages = self._weights.stages
         if isinstance(error, SequenceError):
             library.hang_up()
         elif stages is not None and not await asyncio.to_thread(stages.is_sound):
             library.hang_up()  # the mirror is wrong, not the object
         else:
-            self._refused.add(stored.key)
+            self.refused.add(stored.key)
             self._context.follow()
+        self._staging = False
+        self._advance()  # a new library may be there already
 
     # --- activating --------------------------------------------------------------------------------------------------
 
@@ -320,12 +349,15 @@ class EngineSession:
             return
         if version not in self._weights.staged:
             raise WrongBaseError(f"version {version.seq} is not staged")
+        self._scrubber.check_leave()
         if head is not None and version.lineage != head.lineage:
             self._weights.unstage()
             await library.send(local.Unstage(None))
+            self._scrubber.unstaged(library)
             self._context.follow()
             raise OldTermError("the trainer went another way meanwhile: this version is of a lineage that ended")
-        self._machine.feed(ServiceEvent.ACTIVATE)
+        if self._machine.state is not ServiceState.POISONED:  # that stays until a scrub passes
+            self._machine.feed(ServiceEvent.ACTIVATE)
         await library.send(local.Go(version.lineage, version.seq, versions.fence.term))
 
     async def _activated(self, version: VersionRef, pause_us: int) -> None:
@@ -333,64 +365,23 @@ class EngineSession:
             return
         if version not in self._weights.staged:
             raise LocalProtocolError(f"version {version.seq} was activated without leave")
-        self._machine.feed(ServiceEvent.APPLIED)
-        self.pause_us, self.scrub_passed = pause_us, None
+        if self._machine.state is not ServiceState.POISONED:
+            self._machine.feed(ServiceEvent.APPLIED)
+        self.pause_us = pause_us
+        self._scrubber.switched()
         self._context.timed("activate", version, pause_us)
-        await asyncio.to_thread(self._weights.commit, version, self._context.versions.digest(version))
+        await asyncio.to_thread(self._weights.commit, version)
+        self._weights.activated(version, self._context.versions.digest(version))
         self._context.changed()
         self._advance()
 
-    # --- scrubbing ---------------------------------------------------------------------------------------------------
-
-    async def _begin_scrub(self, library: LibraryLink, message: local.Scrub) -> None:
-        if VersionRef(message.lineage, message.seq) != self._weights.live:
-            raise WrongBaseError("another version is live than the one to be scrubbed")
-        poisoned = self._machine.state is ServiceState.POISONED
-        self._machine.feed(ServiceEvent.REPAIRED if poisoned else ServiceEvent.SCRUB)
-        self._scrubbing = message
-        if not message.state:
-            await self._scrubbed(library)
-        elif self._weights.mirror is not None:
-            self._intake = Mirror.create(self._weights.folder, self._weights.mirror.layout)
-
-    async def _scrubbed(self, library: LibraryLink) -> None:
-        """Compares the live weights with what they should be, and sends right bits for what differs."""
-        message, self._scrubbing = self._scrubbing, None
-        intake, self._intake = self._intake, None
-        mirror, live = self._weights.mirror, self._weights.live
-        if message is None or live is None:
-            return
-        blocks: list[int] = []
-        if intake is not None and mirror is not None:
-            blocks = await asyncio.to_thread(mirror.differing_blocks, intake)
-            intake.remove()
-            passed = not blocks
-        else:
-            passed = message.digest == self._context.versions.digest(live)
-        if self._machine.state is ServiceState.SCRUBBING:
-            self._machine.feed(ServiceEvent.SCRUB_PASSED if passed else ServiceEvent.SCRUB_FAILED)
-        self.scrub_passed = passed
-        if passed:
-            self.trusted, self.trouble = live, None
-        else:
-            self._note_trouble("ScrubFailed", f"{len(blocks)} blocks of the live weights are not the version's")
-        await library.send(local.Scrubbed(passed, tuple(ranges_of(blocks))))
-        if blocks and mirror is not None:
-            self._context.spawn(self._repair(library, live, mirror, blocks))
-        self._context.changed()
-
-    async def _repair(self, library: LibraryLink, live: VersionRef, mirror: Mirror, blocks: list[int]) -> None:
-        """The mirror's bits for the blocks that differ, as a list from the live version to itself."""
-        ref = local.VersionRef(live.lineage, live.seq)
-        stream = ListStream(mirror.blocks, whole_blocks(mirror.blocks, mirror.bound(), blocks))
-        digest = self._weights.digest or ""
-        message = local.Stage(live.lineage, live.seq, digest, None, ref, "list", stream.size_bytes)
-        await self._stager.hand_over(library, message, stream.chunks())
+    # --- inside ------------------------------------------------------------------------------------------------------
 
     def _drop_intake(self) -> None:
         if self._intake is not None:
             self._intake.remove()
-        self._intake, self._scrubbing = None, None
+        self._intake = None
+        self._scrubber.forget()
 
     def _note_trouble(self, reason: str, sentence: str) -> None:
         self.trouble = (reason, sentence)

@@ -21,26 +21,45 @@ def furthest(own: VersionRef | None, below: Iterable[VersionRef], head: VersionR
     return known[0] if known else None
 
 
-def lead_on(start: VersionRef | None, keys: Collection[ObjectKey]) -> VersionRef | None:
+def lead_on(start: VersionRef | None, keys: Iterable[ObjectKey], head: VersionRef | None) -> VersionRef | None:
     """What is held once all objects that lead on from here are in; `keys`: stored, arriving, or asked for."""
-    at, seen = start, {start}
-    while at is not None:
-        following = [key.target for key in keys if key.base == at and key.target not in seen]
-        if not following:
-            break
-        here = at.lineage
-        at = max(following, key=lambda version: (version.lineage != here, version.seq))
-        seen.add(at)  # ways back and forth may run in a circle
-    return at
+    found = None if start is None or head is None else _ways(start, keys, head.lineage)
+    return start if not found else max(found, key=lambda version: version.seq)
+
+
+def next_step(start: VersionRef, keys: Iterable[ObjectKey], head: VersionRef) -> ObjectKey | None:
+    """The first object of the shortest way from here to the newest version that can be reached; None: there is none."""
+    found = _ways(start, keys, head.lineage)
+    furthest_on = max(found, key=lambda version: version.seq, default=None)
+    return None if furthest_on is None else found[furthest_on]
 
 
 def own_want(
     own: VersionRef | None, head: VersionRef | None, keys: Collection[ObjectKey], *, out_of_service: bool
 ) -> ObjectKey | None:
-    """What a relay's engine needs that following for others will not bring; None: nothing, or it is on its way."""
-    if head is None or lead_on(own, keys) == head:
+    """What an engine needs that nothing brings which is here or on its way; None: nothing."""
+    if head is None or own == head:
         return None
     if own is None:
         coming = any(key.is_anchor and key.lineage == head.lineage for key in keys)
         return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if out_of_service and not coming else None
-    return None if any(key.base == own for key in keys) else key_between(own, head)
+    return key_between(own, head) if next_step(own, keys, head) is None else None
+
+
+def _ways(start: VersionRef, keys: Iterable[ObjectKey], lineage: str) -> dict[VersionRef, ObjectKey]:
+    """Versions of a lineage that objects lead to from here, with the first object of the shortest way to each.
+
+    Inside the lineage ways lead forward only.
+    """
+    onward: dict[VersionRef, list[ObjectKey]] = {}
+    for key in keys:
+        if key.base is not None and not (key.base.lineage == key.lineage == lineage and key.target_seq < key.base.seq):
+            onward.setdefault(key.base, []).append(key)
+    first: dict[VersionRef, ObjectKey] = {}
+    at = [start]
+    for here in at:  # grows while it is walked: breadth first
+        for key in onward.get(here, ()):
+            if key.target not in first and key.target != start:
+                first[key.target] = first.get(here, key)
+                at.append(key.target)
+    return {version: key for version, key in first.items() if version.lineage == lineage}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -74,6 +74,10 @@ class Engine(Protocol):
     def digest(self) -> str | None:
         """The full digest of the weights it opened with, where that is no known version."""
 
+    @property
+    def refused(self) -> Set[ObjectKey]:
+        """Objects that turned out to be of no use to it."""
+
     def out_of_service(self) -> bool:
         """Whether it may be given an anchor."""
 
@@ -98,6 +102,8 @@ class Incoming:
     envelope: bytes | None = None
     manifest: Manifest | None = None
     committing: bool = False
+    resumed: bool = False
+    """Whether buckets came before this link."""
 
 
 class SpoolSink:
@@ -139,6 +145,10 @@ class ReceiverSession:
         self._wanted: set[ObjectKey] = set()
         self._told: VersionRef | None = None
         """What the parent takes us to hold, with what it has begun to send."""
+        self._greeted = False
+        """Whether the parent was told what is held."""
+        self._trainer: tuple[int, str] | None = None
+        """Term and incarnation under which what is partial came; None: another process took it."""
         self._tasks: set[asyncio.Task[None]] = set()
         context.distributor.on_moved(self.moved)
         for chain in context.spool.signers():
@@ -160,10 +170,35 @@ class ReceiverSession:
         """A parent welcomed us: ask for the rest of what is partial, then say what is held."""
         self._parent, self._transfers, self._told = parent, {}, None
         self._wanted.clear()  # of whom it was asked is gone
+        self._greeted = False
+        for incoming in self._incoming.values():
+            incoming.resumed = True
+        if not self._context.spool.partial():
+            self._go_on()  # otherwise after HEAD, which tells what of it became durable
+
+    def _go_on(self) -> None:
+        """Asks for the rest of what is partial, then says what is held."""
+        self._greeted = True
         for key in self._context.spool.partial():
             self._ask_rest(key)
         self.follow()
         self._context.distributor.ask_again()
+
+    def _void_after(self, head: VersionRef) -> None:
+        """A trainer that came back has this version as its newest: what was on its way to the next one is void.
+
+        It writes that one anew, under the same name and with other bytes.
+        """
+        for key in self._context.spool.partial():
+            if key.lineage == head.lineage and key.target_seq > head.seq:
+                self._void(key)
+
+    def _void(self, key: ObjectKey) -> None:
+        self._incoming.pop(key, None)
+        self._transfers = {transfer: one for transfer, one in self._transfers.items() if one != key}
+        self._wanted.discard(key)
+        self._context.distributor.aborted(key, "Void")
+        self._context.spool.receive(key).abort()
 
     def gone(self, parent: Parent) -> None:
         """What is verified stays; the next parent brings the rest."""
@@ -172,10 +207,10 @@ class ReceiverSession:
 
     def follow(self) -> None:
         """Tells the parent what is held, here and below, so that it pushes what follows."""
-        if self._parent is None:
+        if self._parent is None or not self._greeted:
             return
         engine, keys = self._engine, self._keys()
-        stands = lead_on(self._furthest(), keys)
+        stands = lead_on(self._furthest(), keys, self._context.versions.head)
         self._told = stands
         self._parent.send(
             Follow(
@@ -197,7 +232,9 @@ class ReceiverSession:
 
     def moved(self) -> None:
         """Someone below stands elsewhere: a parent that thinks otherwise is told."""
-        if self._parent is not None and lead_on(self._furthest(), self._keys()) != self._told:
+        if self._parent is None:
+            return
+        if lead_on(self._furthest(), self._keys(), self._context.versions.head) != self._told:
             self.follow()
 
     def arrived(self, parent: Parent, message: Message) -> None:
@@ -253,6 +290,11 @@ class ReceiverSession:
                 if context.versions.learn_head(head, message.digest, message.step):
                     context.distributor.set_head(message)
                     self._engine.learned()
+                if (message.term, message.incarnation) != self._trainer:
+                    self._trainer = message.term, message.incarnation
+                    self._void_after(head)
+                if not self._greeted:
+                    self._go_on()
             case LayoutDocument(document=document):
                 context.spool.put_layout(document)
             case Begin():
@@ -298,7 +340,7 @@ class ReceiverSession:
                 self._drop(begin.transfer, "NoRoom")
                 self._soon(self.follow)
                 return
-            incoming = self._incoming[key] = Incoming(key, begin, receiver)
+            incoming = self._incoming[key] = Incoming(key, begin, receiver, resumed=bool(receiver.kept_bytes))
             template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
@@ -308,13 +350,18 @@ class ReceiverSession:
 
     def _manifest(self, transfer: int, envelope: bytes) -> None:
         incoming = self._incoming.get(self._transfers.get(transfer, _NOBODY))
-        if incoming is None:
+        if incoming is None or incoming.committing:
             return
         manifest = self._verified(incoming, envelope)
         incoming.envelope, incoming.manifest = envelope, manifest
         kept_bytes = incoming.receiver.kept_bytes
         incoming.receiver.check(manifest)
         if incoming.receiver.kept_bytes < kept_bytes:
+            if incoming.resumed:  # of a trainer that died before it was durable: its successor wrote it anew
+                self.refusals["VoidBuckets"] += 1
+                self._void(incoming.key)
+                self.follow()
+                return
             raise FormatError(f"buckets of {incoming.key} came under other hashes than its manifest names")
         self._check_complete(incoming)
 
@@ -402,13 +449,13 @@ class ReceiverSession:
             self._parent.send(Want(key=key.text, have=[list(run) for run in receiver.have()], blocks=None))
 
     def _ask_own(self) -> None:
-        """At a relay: what the own engine needs and following for others does not bring."""
-        engine, own = self._engine, self._engine.holds()
-        if self._parent is None or own == self._furthest():
+        """What the own engine needs and following does not bring: at a relay, or where an object was of no use."""
+        engine, own, head = self._engine, self._engine.holds(), self._context.versions.head
+        usable = self._keys() - engine.refused
+        if self._parent is None or lead_on(own, usable, head) == self._told:
             return
-        head = self._context.versions.head
-        key = own_want(own, head, self._keys(), out_of_service=engine.out_of_service())
-        if key is not None:
+        key = own_want(own, head, usable, out_of_service=engine.out_of_service())
+        if key is not None and key not in engine.refused:
             self.request(key, None)
 
     def _furthest(self) -> VersionRef | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sync_runtime.bucket.keys import ANCHOR, ObjectKey, VersionRef, delta_key, parse_key
 from sync_runtime.errors import FormatError
 from sync_runtime.session.catch_up import key_between
+from sync_runtime.session.position import lead_on
 from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, index_of, offer, place
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
@@ -50,6 +51,11 @@ class Distributor:
     def children(self) -> tuple[ChildView, ...]:
         """All that are connected."""
         return tuple(self._children.values())
+
+    @property
+    def is_level(self) -> bool:
+        """Whether nothing is on its way to a child, and nobody waits for what is being made."""
+        return not any(view.transfers for view in self._children.values()) and not any(self._asked.values())
 
     def wants_codec(self, codec: str) -> bool:
         """Whether a child would rather have this codec."""
@@ -218,6 +224,8 @@ class Distributor:
             view.holds = VersionRef(message.lineage, message.seq)
         elif message.digest is not None:
             view.holds = self._versions.find(message.digest)
+        # What is under way may have been begun before the child wrote this: it is not sent twice.
+        view.holds = lead_on(view.holds, view.transfers.values(), self._versions.head)
         view.following = True
         self._moved()
         self._pump(view)

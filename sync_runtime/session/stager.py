@@ -32,6 +32,7 @@ class Stager:
 
     def __init__(self, weights: EngineWeights, versions: Versions) -> None:
         self._weights, self._versions = weights, versions
+        self._handing_over = asyncio.Lock()
         self._answer: asyncio.Future[None] | None = None
         self._handing: VersionRef | None = None
         self._taken: Callable[[], None] | None = None
@@ -65,13 +66,14 @@ class Stager:
         taken: Callable[[], None] | None = None,
     ) -> None:
         """Sends a stream and waits for STAGED, with which `taken` is called; raises what the library answered else."""
-        self._answer, self._taken = asyncio.get_running_loop().create_future(), taken
-        self._handing = VersionRef(message.lineage, message.seq)
-        try:
-            await library.stream(message, chunks, local.End())
-            await self._answer
-        finally:
-            self._answer = self._handing = self._taken = None
+        async with self._handing_over:  # a repair may come between two versions
+            self._answer, self._taken = asyncio.get_running_loop().create_future(), taken
+            self._handing = VersionRef(message.lineage, message.seq)
+            try:
+                await library.stream(message, chunks, local.End())
+                await self._answer
+            finally:
+                self._answer = self._handing = self._taken = None
 
     def _staged(self, version: VersionRef) -> Callable[[], None]:
         return lambda: self._weights.staged.append(version)
@@ -83,7 +85,7 @@ class Stager:
         delta = Delta(layout, stored.manifest, await asyncio.to_thread(stored.view))
         layer = await asyncio.to_thread(stages.stage, delta, stored.key.target)
         stream = ListStream(stages.mirror.blocks, layer.staged)
-        message = _message(stored, base, "list", stream.size_bytes)
+        message = self._message(stored, base, "list", stream.size_bytes)
         try:
             await self.hand_over(library, message, stream.chunks(), self._staged(stored.key.target))
         except SyncError:
@@ -92,7 +94,7 @@ class Stager:
 
     async def _object(self, library: LibraryLink, stored: StoredObject) -> None:
         view = await asyncio.to_thread(stored.view)
-        message = _message(stored, stored.key.base, "object", len(view))
+        message = self._message(stored, stored.key.base, "object", len(view))
         await self.hand_over(library, message, _cut(view), self._staged(stored.key.target))
 
     async def _anchor(self, library: LibraryLink, stored: StoredObject) -> bool:
@@ -100,14 +102,14 @@ class Stager:
         digest = self._versions.digest(target) or str(stored.facts.target.digest)
         if library.hello.coder == "library":
             view = await asyncio.to_thread(stored.view)
-            message = _message(stored, None, "object", len(view))
+            message = self._message(stored, None, "object", len(view))
             await self.hand_over(library, message, _cut(view), lambda: weights.replaced(target, None, digest))
             return True
         mirror = await self._mirror_of(stored, digest)
         if weights.live is not None:
             await self._leap(library, stored, mirror)
             return False
-        message = _message(stored, None, "state", mirror.size_bytes)
+        message = self._message(stored, None, "state", mirror.size_bytes)
         try:
             await self.hand_over(
                 library, message, _state_chunks(mirror), lambda: weights.replaced(target, mirror, digest)
@@ -125,7 +127,7 @@ class Stager:
             return
         found = await asyncio.to_thread(_differences, old, mirror)
         stream = ListStream(mirror.blocks, found)
-        message = _message(stored, live, "list", stream.size_bytes)
+        message = self._message(stored, live, "list", stream.size_bytes)
         weights.replacement = (stored.key.target, mirror)
         try:
             await self.hand_over(library, message, stream.chunks(), self._staged(stored.key.target))
@@ -133,6 +135,18 @@ class Stager:
             weights.replacement = None
             mirror.remove()
             raise
+
+    def _message(self, stored: StoredObject, base: VersionRef | None, form: local.Form, size_bytes: int) -> local.Stage:
+        key, label = stored.key, stored.facts.label
+        return local.Stage(
+            lineage=key.lineage,
+            seq=key.target_seq,
+            digest=str(stored.facts.target.digest),
+            step=int(label) if is_step(label) else self._versions.step(key.target),
+            base=None if base is None else local.VersionRef(base.lineage, base.seq),
+            form=form,
+            bytes=size_bytes,
+        )
 
     async def _mirror_of(self, stored: StoredObject, digest: str) -> Mirror:
         layout = self._weights.layout_of(stored)
@@ -157,19 +171,6 @@ def _differences(old: Mirror, new: Mirror) -> dict[int, StagedBlock]:
         if positions.size:
             found[block.number] = StagedBlock(positions, after[positions])
     return found
-
-
-def _message(stored: StoredObject, base: VersionRef | None, form: local.Form, size_bytes: int) -> local.Stage:
-    key, label = stored.key, stored.facts.label
-    return local.Stage(
-        lineage=key.lineage,
-        seq=key.target_seq,
-        digest=str(stored.facts.target.digest),
-        step=int(label) if is_step(label) else None,
-        base=None if base is None else local.VersionRef(base.lineage, base.seq),
-        form=form,
-        bytes=size_bytes,
-    )
 
 
 def is_step(label: str) -> bool:

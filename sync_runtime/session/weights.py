@@ -59,18 +59,26 @@ class EngineWeights:
         self.mirror, self.digest, self.staged = mirror, digest, []
         self.become(version)
 
-    def commit(self, version: VersionRef, digest: str | None) -> None:
-        """The engine activated a staged version; brings the mirror there. May take long: for a thread."""
-        if self.replacement is not None and self.replacement[0] == version:
-            _, mirror = self.replacement
-            self.replacement = None
-            self.replaced(version, mirror, digest or "")
-            return
-        if self.stages is not None:
+    def commit(self, version: VersionRef) -> None:
+        """The engine activated a staged version: brings the mirror there. May take long, so it is for a thread; what
+        is staged meanwhile is none of its business, and `activated` follows on the loop.
+        """
+        if self.stages is not None and not self._is_replacement(version):
             self.stages.commit(version)
+
+    def activated(self, version: VersionRef, digest: str | None) -> None:
+        """The mirror holds a version that was staged, and it is live now."""
+        if self.replacement is not None and self._is_replacement(version):
+            _, mirror = self.replacement
+            self.replacement, staged = None, self.staged
+            self.replaced(version, mirror, digest or "")
+            self.staged = staged
         self.live, self.digest = version, digest
         if version in self.staged:
-            self.staged = self.staged[self.staged.index(version) + 1 :]
+            del self.staged[: self.staged.index(version) + 1]
+
+    def _is_replacement(self, version: VersionRef) -> bool:
+        return self.replacement is not None and self.replacement[0] == version
 
     def unstage(self) -> None:
         """Forgets everything staged."""

@@ -83,7 +83,7 @@ class Sidecar:
         )
         for problem in self.spool.problems:
             _log.warning("in the spool: %s", problem)
-        if (self.spool.path / "mirror").is_dir():
+        if settings.role == "rollout" and (self.spool.path / "mirror").is_dir():  # a trainer may go on from one
             sweep(self.spool.path / "mirror")
         self.versions = Versions()
         self.refusals: Counter[str] = Counter()

@@ -12,7 +12,8 @@ from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.bucket.manifest import Version
 from sync_runtime.contract.reports import MemberReport, Trouble
 from sync_runtime.contract.status import Version as ReportedVersion
-from sync_runtime.errors import SyncError
+from sync_runtime.errors import SignatureError, SyncError
+from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import Signer, TrustedSigners
 from sync_runtime.session.catch_up import Maker, MakerSettings
 from sync_runtime.session.machine import PublishState, ServiceState
@@ -59,6 +60,7 @@ class Trainer:
                 streams=sidecar.links.streams,
                 trace=lambda version: sidecar.traces.begin(version.lineage, version.seq),
                 published=self._published,
+                failed=self._failed,
             )
         )
 
@@ -67,7 +69,8 @@ class Trainer:
         self._announce_signer()
 
     async def close(self) -> None:
-        """Nothing of its own."""
+        """What is being made durable becomes so."""
+        await self.engine.close()
 
     def plan_changed(self) -> None:
         """A trainer's term comes with its start."""
@@ -122,7 +125,10 @@ class Trainer:
         )
 
     def _sign(self, document: bytes) -> bytes:
-        return Signer.of(self._sidecar.identity.current().files).sign(document)
+        try:
+            return Signer.of(self._sidecar.identity.current().files).sign(document)
+        except IdentityError as error:
+            raise SignatureError(f"the manifest cannot be signed: {error}") from error
 
     def _announce_signer(self) -> None:
         chain = Signer.of(self._sidecar.identity.current().files).chain_pem
@@ -133,6 +139,10 @@ class Trainer:
         self._sidecar.traces.timings(version.lineage, version.seq, timings_us)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
+
+    def _failed(self, version: VersionRef, reason: str) -> None:
+        _log.warning("version %d was not published: %s", version.seq, reason)
+        self._sidecar.traces.finish(version.lineage, version.seq, error=reason)
 
 
 class Rollout:
@@ -150,6 +160,7 @@ class Rollout:
                 spool=sidecar.spool,
                 versions=sidecar.versions,
                 follow=self._follow,
+                moved=self._moved,
                 changed=self._changed,
                 timed=self._timed,
                 spawn=sidecar.spawn,
@@ -250,6 +261,9 @@ class Rollout:
 
     def _follow(self) -> None:
         self.receiver.follow()
+
+    def _moved(self) -> None:
+        self.receiver.moved()
 
     def _changed(self) -> None:
         self._tell_status()

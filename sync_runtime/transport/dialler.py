@@ -28,10 +28,15 @@ STEADY_S: Final = 10.0
 """A link that lived so long was a success: back-off starts anew."""
 LOOK_AROUND_S: Final = 10.0
 """How often a child with a parent that is not its first choice tries those before it."""
+POLL_S: Final = 0.25
 IDLE_S: Final = 1.0
 """Nothing came for so long: a change of parent interrupts nothing."""
 _UNFORGIVEN: Final = frozenset({"BadParent", "BadFrame", "Replaced"})
 """Ends of a link after which the same parent is not dialled at once."""
+RENEWED: Final = "Renewed"
+NEW_PLAN: Final = "NewPlan"
+BETTER_PARENT: Final = "BetterParent"
+_OUR_WISH: Final = frozenset({NEW_PLAN, BETTER_PARENT})
 _JOIN_S: Final = 10.0
 
 
@@ -107,13 +112,16 @@ class DialOrder:
 
     def ended(self, endpoint: Endpoint, now_s: float, *, lasted_s: float, reason: str) -> None:
         """A link to it is over: begin with the first again."""
+        at = self._parents.index(endpoint) if endpoint in self._parents else None
         self._next = 0
-        if lasted_s >= STEADY_S:
-            self._wait_s = 0.0
         if reason in _UNFORGIVEN:
             self.failed(endpoint, now_s, retry=False)
-        elif lasted_s < STEADY_S:
-            self._next = self._parents.index(endpoint) + 1 if endpoint in self._parents else 0
+        elif reason == RENEWED:
+            self._next = at or 0
+        elif lasted_s >= STEADY_S or reason in _OUR_WISH:
+            self._wait_s = 0.0
+        else:
+            self._next = 0 if at is None else at + 1
             self._wait_s = max(self._wait_s, FIRST_WAIT_S)
 
 
@@ -138,6 +146,7 @@ class Dialler:
         self._lock = threading.Lock()
         self._order = DialOrder(parents, dice)
         self._link: ParentLink | None = None
+        self._renewing: ParentLink | None = None
         self._attempt = Attempt()
         self._gone: ParentGone | None = None
         self._changed = threading.Event()
@@ -162,7 +171,7 @@ class Dialler:
             self._order.replace(parents)
             link = self._link
         if link and (not parents or link.endpoint != parents[0]):
-            link.close("NewPlan", "the plan names another parent")
+            link.close(NEW_PLAN, "the plan names another parent")
         self._changed.set()
 
     def set_term(self, term: int) -> None:
@@ -170,10 +179,10 @@ class Dialler:
         with self._lock:
             self._hello = self._hello.model_copy(update={"term": term})
 
-    def renew(self, message: str = "the certificate was renewed") -> None:
-        """Dial anew, for new certificates: what is verified stays, the rest is asked for again."""
-        if link := self.link:
-            link.close("Renewed", message)
+    def renew(self) -> None:
+        """Dial the same parent anew, for new certificates, in the next pause: what is verified stays."""
+        with self._lock:
+            self._renewing = self._link
 
     def close(self, reason: str = "ShuttingDown", message: str = "this member ends") -> None:
         """End the link and dial no more."""
@@ -229,7 +238,7 @@ class Dialler:
             sink=self._sink,
         )
         with self._lock:
-            self._link, self._gone = link, None
+            self._link, self._gone, self._renewing = link, None, None
             closed = self._closed
         began_s = time.monotonic()
         self._emit(ParentConnected(link, answered.welcome))
@@ -247,16 +256,26 @@ class Dialler:
 
     def _look_around(self, link: ParentLink) -> _Answered | None:
         """Wait for the link's end. Meanwhile, in pauses, dial those that come before this parent in the list."""
-        while not link.closed.wait(LOOK_AROUND_S * (0.5 + self._dice() / 2)):
+        next_look_s = time.monotonic() + self._look_around_s()
+        while not link.closed.wait(POLL_S):
+            now_s = time.monotonic()
             if link.idle_s < IDLE_S:
                 continue
             with self._lock:
-                candidates = self._order.before(link.endpoint, time.monotonic())
+                renewing = self._renewing is link
+                candidates = self._order.before(link.endpoint, now_s) if now_s >= next_look_s else ()
+            if renewing:
+                link.close(RENEWED, "this member has a new certificate")
+                return None
             for endpoint in candidates:
+                next_look_s = now_s + self._look_around_s()
                 if answered := self._dial(endpoint):
-                    link.close("BetterParent", f"{endpoint.member} is back")
+                    link.close(BETTER_PARENT, f"{endpoint.member} is back")
                     return answered
         return None
+
+    def _look_around_s(self) -> float:
+        return LOOK_AROUND_S * (0.5 + self._dice() / 2)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, ParentGone):

@@ -7,15 +7,15 @@ duplicate keys or fractions, exactly the fields of PROTOCOL.md, then every limit
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from sync_runtime.contract.fields import MAX_SAFE_INTEGER, DnsLabel, Uid
+from sync_runtime.contract.strict_json import loads_strict
 from sync_runtime.errors import FrameError
 from sync_runtime.transport import wire
 from sync_runtime.transport.wire import MAX_BUCKETS, MAX_STREAMS, FrameType
@@ -23,7 +23,6 @@ from sync_runtime.transport.wire import MAX_BUCKETS, MAX_STREAMS, FrameType
 MAX_DEPTH = 8
 MAX_RANGES = 4096
 MAX_INDEXED = 10_000
-_TOKENS = re.compile(r'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
 
 
 def _forward(value: list[int]) -> list[int]:
@@ -318,33 +317,9 @@ def decode(kind: FrameType, body: bytes) -> Message:
 
 def _parse_json(kind: FrameType, body: bytes) -> dict[str, Any]:
     try:
-        text = body.decode()
-        _check_depth(text)
-        document = json.loads(
-            text, object_pairs_hook=_without_duplicates, parse_float=_no_fraction, parse_constant=_no_fraction
-        )
+        document = loads_strict(body, MAX_DEPTH)
     except ValueError as error:  # not UTF-8, not JSON, thousands of digits, or one of our own refusals
         raise FrameError(f"a {kind.name} message cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise FrameError(f"a {kind.name} message must be a JSON object")
     return document
-
-
-def _check_depth(text: str) -> None:
-    depth = 0
-    for token in _TOKENS.finditer(text):
-        character = token[0][0]
-        depth += (character in "[{") - (character in "]}")
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise ValueError("a key is given twice in one object")
-    return document
-
-
-def _no_fraction(text: str) -> NoReturn:
-    raise ValueError(f"{text:.40} is no whole number")

@@ -19,6 +19,11 @@ CAPPED_RTTS: Final = 6.0
 """So long after its start a payload is held to the known rate; then congestion control knows for itself."""
 
 
+UNSENT_S: Final = 0.02
+MIN_UNSENT_BYTES, MAX_UNSENT_BYTES = 128 << 10, 4 << 20
+"""What may wait unsent in the kernel: enough to bridge our own scheduling, little enough to share out the tail."""
+
+
 class PeakRate:
     """The best rate of the last payloads, over windows that are long against the gaps between acknowledgements."""
 
@@ -66,3 +71,11 @@ def starting_rate(peak_bytes_per_s: float, cap_bytes_per_s: float | None) -> flo
 def capped_for_s(rtt_s: float) -> float:
     """How long a payload is held to its starting rate."""
     return max(CAPPED_S, CAPPED_RTTS * rtt_s)
+
+
+def unsent_bytes(peak_bytes_per_s: float, streams: int) -> int | None:
+    """How much of one stream may wait unsent in the kernel; None where nothing is known."""
+    if not peak_bytes_per_s:
+        return None
+    wanted = int(UNSENT_S * peak_bytes_per_s / max(1, streams))
+    return max(MIN_UNSENT_BYTES, min(wanted, MAX_UNSENT_BYTES))

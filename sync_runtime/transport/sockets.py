@@ -29,7 +29,7 @@ USER_TIMEOUT_MS: Final = 20_000
 RTO_MAX_MS: Final = 1_000
 """The longest pause between two retransmissions (Linux 6.15 and newer): an outage is over for us within it."""
 NOTSENT_LOWAT_BYTES: Final = 256 << 10
-"""What may wait unsent in the kernel: enough to bridge our own scheduling, little enough to share out the tail."""
+"""What may wait unsent in the kernel of a stream whose rate is not known yet."""
 CONGESTION_CONTROL: Final = "bbr"
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3))
 

@@ -13,6 +13,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from sync_runtime.transport.events import ChildConnected, Event, PayloadDone, St
 from sync_runtime.transport.listener import Admission, Listener
 from sync_runtime.transport.loopback import MemorySource
 from sync_runtime.transport.messages import Begin, Hello
+from sync_runtime.tuning.controller import Decision
 from tests.bench import links_plain
 
 LINEAGE = "ab" * 16
@@ -135,13 +137,35 @@ class Sender:
         say(rss_mb=rss_mb(), sent_bytes=totals.sent_bytes, reissued=totals.reissued_buckets, lost=totals.lost_streams)
         self._listener.close()
 
-    def _payload(self, tuned: TunedLink, link: ChildLink, number: int) -> None:
+    @property
+    def acked_bytes(self) -> int:
+        """By all children so far."""
+        return sum(link.stats.totals.acked_bytes for link in self._listener.children)
+
+    def run_without_pause(self) -> None:
+        """The next payload is announced before the last one has ended, as after long pauses of a trainer."""
+        self._listener.start()
+        say(ready=True)
+        link = self._wait(ChildConnected).link
+        tuned = TunedLink(link, ENDS, bounds(self._config), self._memory)
+        self._pause(tuned, self._config["warm_up_s"])
+        self._announce(tuned, link, 0)
+        number = 1
+        while True:
+            self._announce(tuned, link, number)
+            self._wait(PayloadDone, tuned)
+            number += 1
+
+    def _announce(self, tuned: TunedLink, link: ChildLink, number: int) -> Decision:
         decision = tuned.before_payload(len(self._data))
-        sizes = cut_sizes(len(self._data), decision.bucket_bytes, decision.streams)
-        source = MemorySource(self._data, sizes)
-        self._samples.clear()
+        source = MemorySource(self._data, cut_sizes(len(self._data), decision.bucket_bytes, decision.streams))
         transfer = link.begin(begin(number, len(self._data), len(source)), source, range(len(source)))
         link.complete(transfer, b"opaque")
+        return decision
+
+    def _payload(self, tuned: TunedLink, link: ChildLink, number: int) -> None:
+        self._samples.clear()
+        decision = self._announce(tuned, link, number)
         done = self._wait(PayloadDone, tuned)
         infos = [parse_tcp_info(sample.tcp_info) for sample in self._samples]
         queueing = [i.rtt_s - i.min_rtt_s for i in infos if i.rtt_s is not None and i.min_rtt_s is not None]
@@ -209,18 +233,31 @@ def child(config: dict[str, Any]) -> None:
     dialler.close()
 
 
+def busy(config: dict[str, Any]) -> None:
+    """Payloads without a pause, until killed; how many bytes were acknowledged when."""
+    sender = Sender(config)
+    threading.Thread(target=sender.run_without_pause, daemon=True).start()
+    while True:
+        time.sleep(0.1)
+        say(at_s=time.monotonic(), acked_bytes=sender.acked_bytes)
+
+
 def main() -> None:
     """Run one role."""
+    from tests.bench import links_crowd  # it stands on this module
+
     role, config = sys.argv[1], json.loads(sys.argv[2])
     threading.stack_size(256 << 10)  # many streams, small frames
-    if role == "parent":
-        Sender(config).run()
-    elif role == "child":
-        child(config)
-    elif role == "plain-parent":
-        links_plain.parent(config, say)
-    elif role == "plain-child":
-        links_plain.child(config)
+    roles: dict[str, Callable[[], None]] = {
+        "parent": lambda: Sender(config).run(),
+        "child": lambda: child(config),
+        "busy-parent": lambda: busy(config),
+        "many-parent": lambda: links_crowd.Many(config).run(),
+        "many-children": lambda: links_crowd.many_children(config),
+        "plain-parent": lambda: links_plain.parent(config, say),
+        "plain-child": lambda: links_plain.child(config),
+    }
+    roles[role]()
 
 
 if __name__ == "__main__":

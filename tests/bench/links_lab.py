@@ -83,13 +83,15 @@ def end(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in rest.splitlines()]
 
 
-def run_pair(lab: Lab, roles: tuple[str, str], parent: dict[str, Any], child: dict[str, Any]) -> Run:
-    """A parent in region a and a child in region b, until the parent has sent everything."""
+def run_pair(
+    lab: Lab, roles: tuple[str, str], parent: dict[str, Any], child: dict[str, Any], regions: str = "ab"
+) -> Run:
+    """A parent in one region and a child in another, until the parent has sent everything."""
     lab.emulator.reset()
-    sender = start(lab, "a", roles[0], parent)
+    sender = start(lab, regions[0], roles[0], parent)
     said = lines_of(sender)
     lines = [next(said)]
-    receiver = start(lab, "b", roles[1], child)
+    receiver = start(lab, regions[1], roles[1], child)
     try:
         lines += list(said)
         sender.wait(30)

@@ -121,7 +121,7 @@ class Group:
 
     def _write(self) -> None:
         lines = ['group = "demo"']
-        lines += [f"{key} = {json.dumps(value)}" for key, value in self.settings.items()]
+        lines += [f"{key} = {_toml(value)}" for key, value in self.settings.items()]
         for member in self.members.values():
             lines += ["", "[[members]]", f'name = "{member.name}"', f'role = "{member.role}"']
             lines += [f'region = "{member.region}"', f"parents = {json.dumps(list(member.parents))}"]
@@ -146,3 +146,10 @@ def wait_for(condition: Any, timeout_s: float = 20.0, *, what: str = "it") -> An
             return found
         time.sleep(0.02)
     raise AssertionError(f"{what} did not happen within {timeout_s:g} s")
+
+
+def _toml(value: object) -> str:
+    """A value as TOML has it; tables inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value)

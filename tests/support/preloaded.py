@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sync_runtime.sidecar
-import syncgroup.commands.sidecar  # noqa: F401
+import importlib
+
 from tests.support.states import compile_loops
 
+importlib.import_module("sync_runtime.sidecar")
 compile_loops()

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.deaths import VARIABLE, arm
+
 _PRELOADED = "tests.support.preloaded"
 
 
@@ -60,11 +62,13 @@ def _run(arguments: list[str], folder: str, log: str, environment: dict[str, str
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, PTH123 it lives as long as the process
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115, PTH123
+    sys.stdout = open(1, "w", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
     os.chdir(folder)
     os.environ.update(environment)
-    from syncgroup.cli import main  # noqa: PLC0415 in the new process only
+    if VARIABLE in environment:
+        arm(environment[VARIABLE])
+    from syncgroup.cli import main
 
     code = main(arguments)
     sys.stdout.flush()

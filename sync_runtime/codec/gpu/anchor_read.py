@@ -19,7 +19,7 @@ from sync_runtime.codec.frame import parse_header, truncated_layout_hash
 from sync_runtime.codec.gpu import anchor_kernels as kernels
 from sync_runtime.codec.gpu import plans
 from sync_runtime.codec.gpu.anchors import BATCH_ELEMENTS, SHARES, SIZE, batches_of
-from sync_runtime.codec.gpu.entries import follow_entries
+from sync_runtime.codec.gpu.decode import follow_entries
 from sync_runtime.codec.gpu.lanes import LANES
 from sync_runtime.codec.gpu.plans import Ints, make_lanes, to_device
 from sync_runtime.codec.limits import HEADER_BYTES, KIND_ANCHOR, MAX_LANES, MODE_PACKED, MODE_RAW
@@ -100,10 +100,7 @@ def decode_anchor(
     if header.layout_hash != truncated_layout_hash(blocks.layout.hash):
         raise FormatError("the object was written under another layout")
     words = np.frombuffer(data, "<u4")
-    starts, end = follow_entries(data, HEADER_BYTES // 4, blocks.num_blocks + 1)
-    if 4 * end != len(data):
-        raise FormatError("the object has more records than its layout has blocks")
-    found = _rows(blocks, state, words, starts[:-1])
+    found = _rows(blocks, state, words, follow_entries(data, HEADER_BYTES // 4, blocks.num_blocks))
     for bound, rows in zip(state, found, strict=True):
         _check(bound, rows, words)
     for bound, rows in zip(state, found, strict=True):

@@ -104,7 +104,11 @@ class AnchorBatch:
         self.which = to_device(members, torch.int32, section.device)
 
     def records(self, seq: int) -> bytes:
-        """Entries and bodies."""
+        """Entries and bodies on the host."""
+        return self.words(seq).cpu().numpy().astype("<i4", copy=False).tobytes()
+
+    def words(self, seq: int) -> torch.Tensor:
+        """Entries and bodies on the device."""
         section, dtype, device = self.state.section, self.state.section.dtype, self.state.section.device
         elements = to_device(self.elements, torch.int64, device)
         best = 2 + (elements * dtype.width_bytes + 3) // 4
@@ -131,7 +135,7 @@ class AnchorBatch:
             self._write_packed(out, body, kind, packed)
             self._write_rest(out, body + best - rest, kind)
         self._write_raw(out, body, kind)
-        return out.cpu().numpy().astype("<i4", copy=False).tobytes()
+        return out
 
     def _pack(self) -> _Packed:
         section, dtype, where = self.state.section, self.state.section.dtype, self.state.blocks

@@ -77,12 +77,12 @@ def make_lanes(log2: Ints, present: NDArray[np.bool_], device: torch.device) -> 
     """Lanes of the blocks that are present."""
     sizes = np.where(present, 1 << log2, 0)
     first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    wide = to_device(np.stack([sizes, log2, first[1:]]), torch.int64, device)
     numbers = torch.arange(sizes.size, dtype=torch.int32, device=device)
-    repeats = to_device(sizes, torch.int64, device)
     return Lanes(
-        log2=to_device(log2, torch.int32, device),
-        first=to_device(first, torch.int64, device),
-        block=torch.repeat_interleave(numbers, repeats, output_size=int(first[-1])),
+        log2=wide[1].to(torch.int32),
+        first=torch.nn.functional.pad(wide[2], (1, 0)),
+        block=torch.repeat_interleave(numbers, wide[0], output_size=int(first[-1])),
         host_first=first,
     )
 

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sync_runtime.codec.gpu import fast_kernels, gpu_tables, record_kernels, tight_kernels, value_kernels
 from sync_runtime.codec.gpu.lanes import LANES, LIST_SIZE, VALUE_STEPS
@@ -21,13 +19,13 @@ from sync_runtime.errors import FormatError
 from sync_runtime.tensors.device.bind import Bound
 from sync_runtime.tensors.device.lists import ChangeList, launch_count, launch_expand, launch_fill, new_list
 from sync_runtime.tensors.device.overlay import Overlay
-from sync_runtime.tensors.device.sections import UNIT_ELEMENTS, Section
+from sync_runtime.tensors.device.sections import UNIT_ELEMENTS
 
 if TYPE_CHECKING:
-    from sync_runtime.codec.gpu.entries import Records
+    from sync_runtime.codec.gpu.decode import Records
 
-READ_PARTS = 6
-"""Every block is decoded in so many parts."""
+READ_PARTS = 5
+"""Every block is decoded in so many parts: fewer are quicker, more need less memory for masks."""
 OVERLAY_PARTS = 16
 """And in so many where something is staged: one part of such blocks is copied at a time."""
 _UNITS = 16
@@ -52,43 +50,13 @@ _FAULTS = {
 }
 
 
-@dataclass(frozen=True)
-class _Lot:
-    """Consecutive blocks that are decoded together; arrays [B] hold zeros for all others."""
-
-    blocks: range
-    mode: torch.Tensor
-    parameter: torch.Tensor
-    body: torch.Tensor
-    body_words: torch.Tensor
-    lanes: TightLanes
-    walked: NDArray[np.bool_]
-    """Whether a block's elements are walked through: tight."""
-    fast_elements: torch.Tensor | None
-    """int32[B]: elements of fast blocks; None where there are none."""
-
-
-def _lot(section: Section, records: Records) -> _Lot:
-    device, fast = section.device, records.mode == MODE_FAST
-    sizes = np.where(fast, section.host_elements, 0)
-    return _Lot(
-        blocks=records.blocks,
-        mode=to_device(records.mode, torch.int32, device),
-        parameter=to_device(records.parameter, torch.int32, device),
-        body=to_device(records.body, torch.int64, device),
-        body_words=to_device(records.body_words, torch.int64, device),
-        lanes=tight_lanes(section, records),
-        walked=records.mode == MODE_TIGHT,
-        fast_elements=to_device(sizes, torch.int32, device) if fast.any() else None,
-    )
-
-
 class SectionRead:
     """One section's side of a decoder: its base, its list, its workspaces."""
 
     def __init__(self, base: Bound, capacity: int, *, parts: int = READ_PARTS) -> None:
         self.base, self.section = base, base.section
         section, device = self.section, self.section.device
+        self.host_groups: Ints = np.array([block.group for block in section.blocks], np.int64)
         self.changes: ChangeList = new_list(section, capacity)
         self.status = torch.zeros(section.num_blocks, dtype=torch.int32, device=device)
         self._plain_cut = Cut(section, parts)
@@ -100,76 +68,69 @@ class SectionRead:
         self._block_int64 = torch.zeros((3, section.num_blocks), dtype=torch.int64, device=device)
         self._fits = torch.zeros(section.num_blocks, dtype=torch.int32, device=device)
 
-    def begin(self, stream: torch.Tensor, tables: Tables, num_groups: int, over: Overlay | None) -> None:
-        """A new object: its words and tables. `over`: what is read instead of the base alone."""
+    def prepare(
+        self, records: Records, stream: torch.Tensor, tables: Tables, num_groups: int, over: Overlay | None = None
+    ) -> None:
+        """Uploads what the entries say; makes room for the list. `over`: what is read instead of the base alone."""
         section, device = self.section, self.section.device
-        self.stream, self._limit, self._over = stream, 2 * (stream.numel() - STREAM_ROOM), over
-        self._changed: Ints = np.zeros(section.num_blocks, np.int64)
-        self._lots: list[_Lot] = []
-        if over is not None and self._overlay_cut is None:
-            self._overlay_cut = Cut(section, OVERLAY_PARTS)
-        self._cut = self._plain_cut if over is None or self._overlay_cut is None else self._overlay_cut
-        if tables.value:
+        self.stream, self._limit = stream, 2 * (stream.numel() - STREAM_ROOM)
+        first = np.concatenate([[0], np.cumsum(records.changed)])
+        if int(first[-1]) > self.changes.capacity:
+            self.changes.grow(int(first[-1]))
+        wide = to_device(np.stack([first[1:], records.body, records.body_words]), torch.int64, device)
+        self.changes.first[1:] = wide[0]
+        self.body, self.body_words = wide[1], wide[2]
+        self.mode, self.parameter = to_device(np.stack([records.mode, records.parameter]), torch.int32, device)
+        self._cut = self._plain_cut if over is None else self._cut_for(over, records)
+        self._over = over
+        if over is not None:
+            fast = np.where(records.mode == MODE_FAST, section.host_elements, 0)
+            self._fast_elements = to_device(fast, torch.int32, device)
+        self._lanes = tight_lanes(section, records)
+        if self._lanes.places.num_lanes:
             made = gpu_tables.from_tables(tables, num_groups, section.dtype.code, device)
             self._position = made.position
             self._starts = gpu_tables.class_starts(made.frequency)
-        self.base.refresh()
-        self.status.zero_()
+        if self._mask.numel() < self._cut.mask_words and self._lanes.has_mask:
+            self._mask = torch.empty(self._cut.mask_words, dtype=torch.int32, device=device)
 
-    def launch_lot(self, records: Records) -> None:
-        """Makes room for more blocks' entries and enqueues their decoding, without waiting."""
-        before = int(self._changed.sum())
-        self._changed += records.changed
-        first = np.concatenate([[0], np.cumsum(self._changed)])
-        if int(first[-1]) > self.changes.capacity:
-            self.changes.grow(int(first[-1]), keep=before)
-        self.changes.first.copy_(to_device(first, torch.int64, self.section.device))
-        lot = _lot(self.section, records)
-        if self._mask.numel() < self._cut.mask_words and lot.lanes.has_mask:
-            self._mask = torch.empty(self._cut.mask_words, dtype=torch.int32, device=self.section.device)
-        self._lots.append(lot)
-        self._launch(lot)
+    def _cut_for(self, over: Overlay, records: Records) -> Cut:
+        if self._overlay_cut is None:
+            self._overlay_cut = Cut(self.section, OVERLAY_PARTS)
+        over.open(records.mode == MODE_TIGHT, self._overlay_cut.host_part_units)
+        return self._overlay_cut
 
     def launch(self) -> None:
-        """Enqueues the decoding of everything once more."""
-        self.base.refresh()
-        self.status.zero_()
-        for lot in self._lots:
-            self._launch(lot)
-
-    def _launch(self, lot: _Lot) -> None:
-        section, changes, base, lanes, over = self.section, self.changes, self.base, lot.lanes, self._over
+        """Enqueues the whole decoding without waiting."""
+        section, changes, base, lanes, over = self.section, self.changes, self.base, self._lanes, self._over
         width = section.dtype.width_bits
+        base.refresh()
+        self.status.zero_()
         if lanes.places.num_lanes:
-            self._open_tight(lot)
+            self._open_tight(lanes)
         if lanes.has_mask:
-            if over is not None:
-                over.open(lot.walked, self._cut.host_part_units)
             self._found.zero_()
             for part in self._cut.parts:
-                units = part.units_of(section, lot.blocks)
-                if units.numel():
-                    self._launch_part(lot, base if over is None else over.part(part.number), part, units)
+                self._launch_part(lanes, base if over is None else over.part(part.number), part)
             wrong = (self._found != torch.diff(changes.first)) & (lanes.masked_elements > 0)
             self.status |= wrong.to(torch.int32) * 8
             launch_fill(changes, base, None, lanes.masked_elements, range(section.num_blocks))
             if over is not None:
                 over.restage(changes, lanes.masked_elements, added=False)
         if lanes.places.num_lanes:
-            self._launch_values(lot)
+            self._launch_values(lanes)
         if lanes.has_dense:
             record_kernels.dense_finish[(section.num_blocks,)](
-                self.stream, lot.body, lot.mode, section.elements, changes.first, changes.where, changes.value,
+                self.stream, self.body, self.mode, section.elements, changes.first, changes.where, changes.value,
                 WIDTH=width, SIZE=LIST_SIZE,
             )  # fmt: skip
-        if lot.fast_elements is not None:
-            fast_kernels.fast_decode[(section.num_blocks,)](
-                self.stream, lot.body, lot.mode, lot.parameter, section.elements, changes.first, changes.where,
-                changes.value, self.status, base.blocks.address, base.blocks.row_stride, base.blocks.col_stride,
-                base.blocks.cols, WIDTH=width, FLAT=base.flat, SIZE=LIST_SIZE,
-            )  # fmt: skip
-            if over is not None:
-                over.restage(changes, lot.fast_elements, added=True)
+        fast_kernels.fast_decode[(section.num_blocks,)](
+            self.stream, self.body, self.mode, self.parameter, section.elements, changes.first, changes.where,
+            changes.value, self.status, base.blocks.address, base.blocks.row_stride, base.blocks.col_stride,
+            base.blocks.cols, WIDTH=width, FLAT=base.flat, SIZE=LIST_SIZE,
+        )  # fmt: skip
+        if over is not None:
+            over.restage(changes, self._fast_elements, added=True)
 
     def check(self) -> None:
         """Raises FormatError where a kernel found a fault."""
@@ -180,22 +141,20 @@ class SectionRead:
         what = next(text for bit, text in _FAULTS.items() if int(words[at]) & bit)
         raise FormatError(f"block {self.section.blocks[at].number} is malformed: {what}")
 
-    def _open_tight(self, lot: _Lot) -> None:
-        lanes = lot.lanes
+    def _open_tight(self, lanes: TightLanes) -> None:
         place_words, value_words, planes = self._block_int64
         tight_kernels.open_bodies[(self.section.num_blocks,)](
-            self.stream, lot.body, lot.body_words, lot.mode, lanes.places.log2, lanes.values.log2,
+            self.stream, self.body, self.body_words, self.mode, lanes.places.log2, lanes.values.log2,
             lanes.places.first, lanes.values.first, self.changes.first, lanes.lane_start, lanes.lane_state,
             lanes.lane_left, lanes.value_start, place_words, value_words, planes, self._fits, self.status,
             LANES=MAX_LANES,
         )  # fmt: skip
 
-    def _launch_part(self, lot: _Lot, base: Bound, part: ReadPart, units: torch.Tensor) -> None:
-        section, dtype, lanes, cut = self.section, self.section.dtype, lot.lanes, self._cut
-        places = lanes.places
+    def _launch_part(self, lanes: TightLanes, base: Bound, part: ReadPart) -> None:
+        section, dtype, places, cut = self.section, self.section.dtype, lanes.places, self._cut
         if lanes.has_dense:
-            record_kernels.dense_mask[(units.numel(),)](
-                units, self.stream, lot.body, lot.mode, section.elements, self._mask, part.word_base,
+            record_kernels.dense_mask[(part.units.numel(),)](
+                part.units, self.stream, self.body, self.mode, section.elements, self._mask, part.word_base,
                 self.status, section.unit_block, section.unit_first, WIDTH=dtype.width_bits, UNIT=UNIT_ELEMENTS,
                 WORDS=_DENSE_WORDS,
             )  # fmt: skip
@@ -210,7 +169,7 @@ class SectionRead:
             )  # fmt: skip
             for log2, blocks in lanes.by_lanes.items():
                 self._untranspose(log2, blocks, part)
-        self._list_part(lanes, part, units)
+        self._list_part(lanes, part)
 
     def _untranspose(self, log2: int, blocks: torch.Tensor, part: ReadPart) -> None:
         if log2:
@@ -220,33 +179,32 @@ class SectionRead:
                 UNIT=UNIT_ELEMENTS, L=1 << log2, GROUPS=groups, num_warps=4 if log2 < 8 else 8,
             )  # fmt: skip
 
-    def _list_part(self, lanes: TightLanes, part: ReadPart, units: torch.Tensor) -> None:
+    def _list_part(self, lanes: TightLanes, part: ReadPart) -> None:
         """Mask bits to list entries."""
         section = self.section
-        launch_count(units, self._mask, part.word_base, self._counts, section, lanes.masked_elements)
+        launch_count(part.units, self._mask, part.word_base, self._counts, section, lanes.masked_elements)
         place_units[(section.num_blocks,)](
             self._cut.part_units, section.unit_first, part.number, self._counts, self.changes.first, self._found,
             self._offsets, SIZE=_UNITS,
         )  # fmt: skip
         launch_expand(
-            units, self._mask, part.word_base, self._offsets, self.changes.first[1:], self.changes, section,
+            part.units, self._mask, part.word_base, self._offsets, self.changes.first[1:], self.changes, section,
             lanes.masked_elements,
         )  # fmt: skip
 
-    def _launch_values(self, lot: _Lot) -> None:
-        changes, dtype, lanes = self.changes, self.section.dtype, lot.lanes
-        places, values = lanes.places, lanes.values
+    def _launch_values(self, lanes: TightLanes) -> None:
+        changes, dtype, places, values = self.changes, self.section.dtype, lanes.places, lanes.values
         _, value_words, planes = self._block_int64
         tight_kernels.close_lanes[(-(-places.num_lanes // LIST_SIZE),)](
             places.block, lanes.lane_state, lanes.lane_left, self.status, places.num_lanes, SIZE=LIST_SIZE
         )
         value_kernels.decode_classes[(-(-values.num_lanes // LANES),)](
             self.stream, values.block, values.first, lanes.value_start, places.log2, values.log2, changes.first,
-            changes.where, self._starts, lot.body, value_words, self._fits, self.status, 0, values.num_lanes,
+            changes.where, self._starts, self.body, value_words, self._fits, self.status, 0, values.num_lanes,
             WIDTH=dtype.width_bits, LANES=LANES, ROUNDS=5 if dtype.width_bits > 16 else 4, STEPS=VALUE_STEPS,
             num_warps=1,
         )  # fmt: skip
         value_kernels.finish_values[(self.section.num_blocks,)](
-            self.stream, changes.where, changes.value, changes.first, lot.mode, lot.body, lot.body_words, planes,
+            self.stream, changes.where, changes.value, changes.first, self.mode, self.body, self.body_words, planes,
             self._fits, self.status, WIDTH=dtype.width_bits, SIZE=LIST_SIZE,
         )  # fmt: skip

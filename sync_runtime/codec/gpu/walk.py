@@ -19,7 +19,7 @@ from sync_runtime.codec.limits import MODE_DENSE, MODE_TIGHT
 from sync_runtime.tensors.device.sections import UNIT_WORDS, Section
 
 if TYPE_CHECKING:
-    from sync_runtime.codec.gpu.entries import Records
+    from sync_runtime.codec.gpu.decode import Records
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,8 @@ class ReadPart:
     number: int
     units: torch.Tensor
     """int32: the units of this part, ascending."""
-    host_units: Ints
     word_base: torch.Tensor
     """int64[B]: where the block's first mask word would be."""
-
-    def units_of(self, section: Section, blocks: range) -> torch.Tensor:
-        """Those of some consecutive blocks."""
-        ends = section.host_unit_first[[blocks.start, blocks.stop]]
-        begin, end = np.searchsorted(self.host_units, ends)
-        return self.units[begin:end]
 
 
 class Cut:
@@ -54,16 +47,13 @@ class Cut:
         self.part_units = to_device(share, torch.int32, device)
         self.mask_words = int(share.sum()) * UNIT_WORDS
         self.parts = [
-            _part(part, np.flatnonzero(part_of == part), before - part * share * UNIT_WORDS, device)
+            ReadPart(
+                number=part,
+                units=to_device(np.flatnonzero(part_of == part), torch.int32, device),
+                word_base=to_device(before - part * share * UNIT_WORDS, torch.int64, device),
+            )  # word_base lets unit numbers address the part's mask
             for part in range(int(part_of.max()) + 1)
         ]
-
-
-def _part(number: int, units: Ints, word_base: Ints, device: torch.device) -> ReadPart:
-    """word_base lets unit numbers address the part's mask."""
-    return ReadPart(
-        number, to_device(units, torch.int32, device), units, to_device(word_base, torch.int64, device)
-    )  # fmt: skip
 
 
 @triton.jit

@@ -106,14 +106,12 @@ def find_path(key: ObjectKey, index: SpoolIndex) -> Path | None:
     base, target = key.base, key.target
     if base is None or key.codec != FAST:
         return None
-    lineages = _lineages_between(base.lineage, target.lineage, index.origins)
-    if lineages is None:
+    way = _way_between(base.lineage, target.lineage, index.origins)
+    if way is None:
         return None
     steps: list[Step] = []
     at = base.seq
-    for here, following in zip(lineages, [*lineages[1:], None], strict=True):
-        fork = None if following is None else index.origins[following]
-        end = target.seq if fork is None else fork.seq
+    for here, end in [*way, (target.lineage, target.seq)]:
         if abs(end - at) > len(index.stored):
             return None  # before a list of that length is made
         steps += _steps(here, at, end)
@@ -122,14 +120,35 @@ def find_path(key: ObjectKey, index: SpoolIndex) -> Path | None:
     return Path(key, tuple(steps)) if complete else None
 
 
-def _lineages_between(first: str, last: str, origins: Mapping[str, VersionRef | None]) -> list[str] | None:
-    """The lineages from an ancestor to its descendant, both included."""
-    found = [last]
-    while found[0] != first:
-        origin = origins.get(found[0])
-        if origin is None or origin.lineage in found:
+def _way_between(first: str, last: str, origins: Mapping[str, VersionRef | None]) -> list[tuple[str, int]] | None:
+    """Lineages to go through before the last one, each with the seq to leave it at: up to the common one, then down.
+
+    A lineage keeps the seq of the version that it began from, so both ends of a fork have one number.
+    """
+    down = _ancestry(last, origins)
+    up = _ancestry(first, origins)
+    common = next((lineage for lineage in up if lineage in down), None)
+    if common is None:
+        return None
+    way = []
+    for lineage in up[: up.index(common)]:
+        origin = origins[lineage]
+        if origin is None:
             return None
-        found.insert(0, origin.lineage)
+        way.append((lineage, origin.seq))
+    for lineage in reversed(down[: down.index(common)]):
+        origin = origins[lineage]
+        if origin is None:
+            return None
+        way.append((origin.lineage, origin.seq))
+    return way
+
+
+def _ancestry(lineage: str, origins: Mapping[str, VersionRef | None]) -> list[str]:
+    """A lineage, the one that it began from, and so on."""
+    found = [lineage]
+    while (origin := origins.get(found[-1])) is not None and origin.lineage not in found:
+        found.append(origin.lineage)
     return found
 
 

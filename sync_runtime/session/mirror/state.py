@@ -199,13 +199,29 @@ class Mirror:
         return bisect_right(self._stream_ends, position)
 
 
-def sweep(folder: Path) -> int:
-    """Removes the mirrors of a process that died; returns how many. Only for the folder's owner."""
-    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_file() and not path.is_symlink()]
+def sweep(folder: Path, keep: Path | None = None) -> int:
+    """Removes the mirrors of a process that died, but one; returns how many. Only for the folder's owner."""
+    found = [path for path in _files(folder) if path != keep]
     with disk_errors(f"sweeping {folder}"):
         for path in found:
             path.unlink(missing_ok=True)
     return len(found)
+
+
+def adopt(folder: Path, layout: Layout, digest: Digest, threads: int | None = None) -> Mirror | None:
+    """The mirror of a process that died which holds this state, if there is one; takes a full digest of each."""
+    for path in _files(folder):
+        try:
+            mirror = Mirror.reopen(path, layout)
+        except SpoolCorruptError:
+            continue  # of another layout, or half made
+        if mirror.prove((digest,), threads) is not None:
+            return mirror
+    return None
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob(f"{_PREFIX}*") if path.is_file() and not path.is_symlink())
 
 
 def _size_bytes(tensor: TensorSpec) -> int:

@@ -51,12 +51,12 @@ class ChangeList:
         begin = -(-used // _SPARE_ALIGN) * _SPARE_ALIGN
         return self.where[begin:], self.value[begin:]
 
-    def grow(self, capacity: int, keep: int = 0) -> None:
-        """The overflow path: more room; only the first `keep` entries stay. The only allocation after warm-up."""
-        where, value = self.where[:keep].clone(), self.value[:keep].clone()
-        self.where, self.value = where, value  # the old memory is given back before more is asked for
-        self.where, self.value = where.new_empty(capacity), value.new_empty(capacity)
-        self.where[:keep], self.value[:keep] = where, value
+    def grow(self, capacity: int) -> None:
+        """The overflow path: more room, contents lost. The only allocation after warm-up, and only then."""
+        device, dtype = self.where.device, self.value.dtype
+        self.where, self.value = (torch.empty(0, device=device, dtype=kind) for kind in (torch.int32, dtype))
+        self.where = torch.empty(capacity, dtype=torch.int32, device=device)
+        self.value = torch.empty(capacity, dtype=dtype, device=device)
 
 
 def new_list(section: Section, capacity: int) -> ChangeList:

@@ -181,6 +181,8 @@ def test_another_user_is_refused_by_the_kernels_word(path: str, handler: Recordi
         with pytest.raises(LocalError, match="may not use this sidecar"):
             connect(path, HELLO, 5.0)
         assert not handler.links
+    with serving(path, handler, LocalLimits(uids=frozenset(), any_uid=True)):
+        connect(path, HELLO, 5.0).close()
 
 
 def test_several_ranks_are_served_at_once(server: ServerThread, handler: RecordingHandler) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from sync_runtime import Publisher, Subscriber
 from tests.support.groups import TRAINER, Group, Member, wait_for
+from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
 
 pytestmark = pytest.mark.timeout(120)
@@ -20,7 +21,7 @@ LEAF = Member("eu-1", "eu", ("eu-0", "trainer-0"))
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
-    with Group(tmp_path, [TRAINER, RELAY, LEAF], ringBytes=1 << 22) as made:
+    with InsideGroup(tmp_path, [TRAINER, RELAY, LEAF], ringBytes=1 << 22) as made:
         yield made
 
 

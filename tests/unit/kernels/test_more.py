@@ -1,16 +1,20 @@
 """Casts, ranks, snapshots and deltas of files, through the interpreter."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from sync_runtime.codec.gpu.decode import DeltaDecoder
 from sync_runtime.codec.gpu.encode import DeltaEncoder
 from sync_runtime.codec.gpu.lanes import Part
-from sync_runtime.errors import LayoutError
+from sync_runtime.errors import FormatError, LayoutError
 from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.layout import make_layout
+from tests.gpu.checks import bases_of
 from tests.gpu.more_checks import check_device_diff, check_masters, check_ranks, check_snapshot
 from tests.gpu.staging_checks import chain_of
-from tests.gpu.support import Case, extractors, make_case
+from tests.gpu.support import Case, cpu_object, extractors, make_case
 
 pytestmark = pytest.mark.timeout(120)
 MIXED = [("n", "BF16", (300,)), ("e", "F8_E4M3", (40,)), ("i", "I64", (5,)), ("z", "BF16", (0,)), ("s", "F16", ())]
@@ -52,3 +56,24 @@ def test_a_delta_of_empty_tensors_is_the_cpus() -> None:
     assert BlockMap(layout).num_blocks == 0
     state = {"z": torch.zeros((0, 3), dtype=torch.bfloat16)}
     check_device_diff(Case(layout, state, state), "cpu")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda data: data[:32], id="nothing but a header"),
+        pytest.param(lambda data: data[:-4], id="cut inside the end"),
+        pytest.param(lambda data: data[:-16], id="no end"),
+        pytest.param(lambda data: data + bytes(4), id="a word after the end"),
+        pytest.param(lambda data: data + data[-16:], id="two ends"),
+        pytest.param(lambda data: data[:-16] + data[32:], id="blocks named twice"),
+    ],
+)
+def test_a_broken_chain_of_entries_is_refused(change: Callable[[bytes], bytes]) -> None:
+    tensors: list[tuple[str, str, tuple[int, ...]]] = [(name, "BF16", (90,)) for name in "abc"]
+    case = make_case(tensors, 0.3, block_elements=64)
+    decoder = DeltaDecoder(case.blocks, bases_of(case, "cpu", case.old))
+    data = cpu_object(case, 1)
+    assert sum(int((one.mode > 0).sum()) for one in decoder.parse(memoryview(data))[0]) == 3
+    with pytest.raises(FormatError):
+        decoder.parse(memoryview(change(data)))

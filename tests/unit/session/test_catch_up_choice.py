@@ -24,6 +24,7 @@ from sync_runtime.session.catch_up import (
 
 OLD, NEW, LOST = "11" * 16, "22" * 16, "33" * 16
 HEAD = VersionRef(NEW, 9)
+FORK = {VersionRef(OLD, 5), VersionRef(NEW, 5)}
 
 
 def links(lineage: str, first: int, last: int) -> set[ObjectKey]:
@@ -70,6 +71,13 @@ def test_from_an_older_lineage_a_way_leads_through_the_fork(seq: int, expected: 
     assert isinstance(choice, WayBack)
     assert choice.path.key.text == f"{NEW}/{OLD}:{seq}-9.fast"
     assert steps(choice) == [*expected, "+26", "+27", "+28", "+29"]
+
+
+def test_a_way_leads_from_one_branch_to_another_over_the_version_that_both_began_from() -> None:
+    third = "44" * 16
+    index = SpoolIndex({*INDEX.stored, *links(third, 3, 4)}, {**INDEX.origins, third: VersionRef(OLD, 3)})
+    choice = choose(VersionRef(NEW, 7), VersionRef(third, 4), index)
+    assert steps(choice) == ["-27", "-26", "-15", "-14", "+44"]
 
 
 def test_a_way_may_lead_through_several_lineages() -> None:
@@ -138,6 +146,6 @@ def test_every_way_is_a_walk_from_base_to_target(first: str, base_seq: int, last
         if step.is_back:
             begins, ends = ends, begins
         if begins != at:
-            assert (at, begins) == (VersionRef(OLD, 5), VersionRef(NEW, 5))  # one state, two names
+            assert {at, begins} == FORK  # one state, two names
         at = ends
-    assert at == target or (at, target) == (VersionRef(OLD, 5), VersionRef(NEW, 5))
+    assert at == target or {at, target} == FORK

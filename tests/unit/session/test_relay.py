@@ -167,8 +167,9 @@ def test_a_child_far_behind_its_link_is_not_sent_every_version(house: House) -> 
 def test_a_member_of_an_older_lineage_gets_a_way_into_the_new_one(house: House) -> None:
     link = house.child(4)
     house.versions.learn_lineage(B, [(2, f"{2:032x}")], start=VersionRef(A, 2))
-    house.distributor.set_index(
-        Index(lineage=B, term=1, incarnation=ME, start=Place(lineage=A, seq=2), versions=[(2, f"{2:032x}")])
+    house.distributor.tell_index(B)
+    assert link.said[-1] == Index(
+        lineage=B, term=1, incarnation=ME, start=Place(lineage=A, seq=2), versions=[(2, f"{2:032x}")]
     )
     house.follow(link, 4)
     assert house.asked == [(ObjectKey(B, A, 4, 2, "fast").text, None)]
@@ -249,11 +250,58 @@ def test_a_child_that_drops_a_transfer_is_left_alone_until_it_follows_again(hous
 
 def test_a_newcomer_is_told_signers_lineages_and_the_head_in_this_order(house: House) -> None:
     house.distributor.add_signer("PEM")
-    house.distributor.set_index(Index(lineage=A, term=1, incarnation=ME, start=None, versions=[]))
     house.publish(5)
     link = Link()
     house.distributor.connected(link, "eu-0")
     assert [type(item) for item in link.said] == [Signer, Index, Head]
+
+
+def test_a_newcomer_is_told_of_versions_that_came_after_the_lineage_was_announced(house: House) -> None:
+    house.distributor.tell_index(A)
+    house.publish(5)
+    link = Link()
+    house.distributor.connected(link, "eu-0")
+    index = next(item for item in link.said if isinstance(item, Index))
+    assert [seq for seq, _ in index.versions] == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_waits_for_an_object_gets_it_though_a_newer_version_came_meanwhile(house: House) -> None:
+    link = house.child(1)
+    asked = delta_key(A, 1, 4)
+    assert house.asked == [(asked.text, None)]
+    house.publish(5)
+    house.shelve(asked, buckets=1, done=True)
+    assert link.heard("begin") == [("begin", 1, asked.text)]
+    assert house.asked[-1] == (delta_key(A, 4, 5).text, None)
+
+
+def test_what_children_wait_for_is_asked_of_the_next_parent_too(house: House) -> None:
+    link = house.child(1)
+    house.asked.clear()
+    house.distributor.ask_again()
+    assert house.asked == [(delta_key(A, 1, 4).text, None)]
+    house.distributor.gone(link)
+    house.asked.clear()
+    house.distributor.ask_again()
+    assert house.asked == []
+
+
+def test_a_follow_that_crosses_a_push_does_not_bring_it_twice(house: House) -> None:
+    link = house.child(4)
+    key = delta_key(A, 4, 5)
+    house.shelve(key, buckets=1, done=True)
+    house.publish(5)
+    house.follow(link, 4)
+    house.distributor.finished(link, 1)
+    assert [item[2] for item in link.heard("begin")] == [key.text]
+
+
+def test_the_session_hears_when_a_child_stands_elsewhere(house: House) -> None:
+    heard: list[list[VersionRef]] = []
+    house.distributor.on_moved(lambda: heard.append(house.distributor.positions()))
+    house.child(4)
+    house.shelve(delta_key(A, 4, 5))
+    assert heard == [[VersionRef(A, 4)], [VersionRef(A, 5)]]
 
 
 def test_retention_hears_of_the_oldest_version_below(house: House) -> None:

@@ -79,11 +79,79 @@ def test_a_new_lineage_becomes_the_head_and_the_old_one_stays_known() -> None:
     assert versions.head == VersionRef(B, 5)
 
 
-def test_one_version_with_two_digests_is_refused() -> None:
+def test_nobody_may_contradict_a_digest_that_the_trainer_signed() -> None:
     versions = Versions()
     versions.learn_lineage(A, [(0, digest(0))], start=None)
-    with pytest.raises(FormatError, match="two digests"):
+    versions.prove(VersionRef(A, 0), digest(0))
+    with pytest.raises(FormatError, match="its trainer signed"):
         versions.learn_head(VersionRef(A, 0), digest(1))
+    assert versions.digest(VersionRef(A, 0)) == digest(0)
+
+
+def test_a_lie_about_a_digest_gives_way_to_the_signed_one() -> None:
+    versions = Versions()
+    versions.learn_head(VersionRef(A, 3), digest(666))
+    versions.prove(VersionRef(A, 3), digest(3))
+    assert versions.find(digest(666)) is None
+    assert versions.find(digest(3)) == VersionRef(A, 3)
+
+
+def test_what_a_liar_said_is_forgotten_and_the_next_parent_may_say_what_is_newest() -> None:
+    versions = Versions()
+    versions.learn_lineage(A, [(0, digest(0)), (1, digest(1))], start=None)
+    versions.prove(VersionRef(A, 1), digest(1))
+    versions.learn_head(VersionRef(A, 99), digest(99))
+    versions.doubt()
+    assert versions.find(digest(99)) is None
+    assert versions.find(digest(1)) == VersionRef(A, 1)
+    assert versions.learn_head(VersionRef(A, 2), digest(2))
+    assert versions.head == VersionRef(A, 2)
+
+
+def test_an_index_that_comes_late_or_twice_moves_no_head() -> None:
+    versions = Versions()
+    versions.learn_lineage(A, [(0, digest(0))], start=None, current=False)
+    versions.learn_lineage(B, [(0, digest(0))], start=VersionRef(A, 0), current=False)
+    assert versions.head is None
+    versions.learn_head(VersionRef(B, 1), digest(1))
+    versions.learn_lineage(A, [(0, digest(0)), (7, digest(7))], start=None, current=False)
+    assert versions.head == VersionRef(B, 1)
+    assert not versions.learn_head(VersionRef(A, 7), digest(7))
+    assert versions.head == VersionRef(B, 1)
+
+
+def test_a_lineage_that_another_began_from_is_older_in_whatever_order_they_are_heard_of() -> None:
+    versions = Versions()
+    versions.learn_lineage(B, [(5, digest(5))], start=VersionRef(A, 5), current=False)
+    versions.learn_lineage(A, [(5, digest(5))], start=None, current=False)
+    assert list(versions.lineages) == [A, B]
+    assert versions.find(digest(5)) == VersionRef(B, 5)
+
+
+def test_lineages_that_claim_to_begin_from_each_other_end_nothing() -> None:
+    versions = Versions()
+    versions.learn_lineage(A, [(0, digest(0))], start=VersionRef(B, 0), current=False)
+    versions.learn_lineage(B, [(0, digest(0))], start=VersionRef(A, 0), current=False)
+    assert set(versions.lineages) == {A, B}
+
+
+def test_a_new_term_may_go_on_from_a_lineage_that_was_left() -> None:
+    versions = Versions()
+    versions.admit(1, A)
+    versions.learn_lineage(A, [(0, digest(0))], start=None, current=False)
+    versions.learn_head(VersionRef(B, 3), digest(3))
+    assert not versions.learn_head(VersionRef(A, 4), digest(4))
+    versions.admit(2, A)
+    assert versions.learn_head(VersionRef(A, 5), digest(5))
+    assert versions.head == VersionRef(A, 5)
+
+
+def test_foreign_lineages_do_not_push_out_the_one_that_is_followed() -> None:
+    versions = Versions()
+    versions.learn_head(VersionRef(A, 3), digest(3))
+    for number in range(3 * MAX_LINEAGES):
+        versions.learn_lineage(digest(number), [(0, digest(number))], start=None, current=False)
+    assert versions.digest(versions.head) == digest(3)
 
 
 def test_what_is_remembered_is_bounded() -> None:

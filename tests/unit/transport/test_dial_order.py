@@ -121,3 +121,17 @@ def test_only_parents_before_the_present_one_are_better() -> None:
     dials.failed(A, 0.0, retry=False)
     assert dials.before(B, 1.0) == ()
     assert dials.before(B, SHUNNED_S) == (A,)
+
+
+def test_a_link_that_we_ended_ourselves_costs_no_pause() -> None:
+    dials = order(A, B)
+    dials.turn(0.0)
+    dials.turn(0.0)
+    dials.ended(B, 1.0, lasted_s=1.0, reason="Renewed")
+    again = dials.turn(1.0)
+    assert again
+    assert (again.endpoint, again.wait_s) == (B, 0.0)
+    dials.ended(B, 2.0, lasted_s=1.0, reason="NewPlan")
+    first = dials.turn(2.0)
+    assert first
+    assert (first.endpoint, first.wait_s) == (A, 0.0)

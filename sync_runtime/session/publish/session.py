@@ -7,6 +7,7 @@ then does the base advance. What fails leaves nothing behind: the next version i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
 from sync_runtime.bucket.keys import VersionRef
@@ -69,7 +70,8 @@ class PublisherSession:
     async def attached(self, library: LibraryLink) -> None:
         """A library is in; one whose process died may still have a version on its way to the disk."""
         if self._library is not None and self._library.is_lost:
-            await asyncio.wait([asyncio.ensure_future(self._free.wait())], timeout=HANDOVER_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._free.wait(), HANDOVER_S)
         if self._library is not None:
             raise LocalProtocolError("another publisher is connected: a trainer has one, several ranks come later")
         self._library = library
@@ -192,7 +194,6 @@ class PublisherSession:
         except SyncError:
             self._machine.feed(PublishEvent.FAILED)
             raise
-        self._writing.tight = tight
 
     async def _end(self, library: LibraryLink, message: End) -> None:
         """The end of a stream: of OPEN, or of PUBLISH."""

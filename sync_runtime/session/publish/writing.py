@@ -30,7 +30,12 @@ class Writing:
     """A version that is not durable yet."""
 
     def __init__(
-        self, context: TrainerContext, standing: Standing, message: Publish, writer: ObjectWriter, incoming: Mirror | None
+        self,
+        context: TrainerContext,
+        standing: Standing,
+        message: Publish,
+        writer: ObjectWriter,
+        incoming: Mirror | None,
     ) -> None:
         """Use `begin`."""
         self._context, self._standing = context, standing
@@ -40,6 +45,8 @@ class Writing:
         self.incoming = incoming
         """The new state; None: the library codes."""
         self.trace = context.trace(self.key.target)
+        self.tight = False
+        """Whether the `tight` object is to follow: children wait for it."""
         self.timings_us: dict[str, int] = {}
         self._writer = writer
         self._started = time.monotonic()
@@ -60,6 +67,7 @@ class Writing:
             await asyncio.to_thread(writer.abort)
             raise
         writing = cls(context, standing, message, writer, incoming)
+        writing.tight = tight
         if tight:
             context.distributor.promise(replace(key, codec=TIGHT))
         context.distributor.begun(Shelved(key, begin_message(context, standing, key, writing.trace), writer))

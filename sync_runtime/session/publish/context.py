@@ -62,9 +62,7 @@ class Standing:
     def advanced(self, target: Version, mirror: Mirror | None, step: int | None) -> Standing:
         """After the next version."""
         before = str(self.position.digest)
-        return replace(
-            self, position=self.position.advanced(target), mirror=mirror, step=step, digest_before=before
-        )
+        return replace(self, position=self.position.advanced(target), mirror=mirror, step=step, digest_before=before)
 
 
 @dataclass(frozen=True)

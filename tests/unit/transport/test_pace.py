@@ -1,0 +1,80 @@
+"""The best rate of a link, and what is made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sync_runtime.transport import pace
+from sync_runtime.transport.pace import PeakRate
+
+
+def play(peak: PeakRate, rate_bytes_per_s: float, seconds: float, start_s: float = 0.0) -> float:
+    """Acknowledgements every 10 ms; when they end."""
+    steps = int(seconds * 100)
+    for step in range(steps):
+        peak.acknowledged(int(rate_bytes_per_s / 100), start_s + step / 100, 0.05)
+    return start_s + steps / 100
+
+
+def test_the_peak_is_the_best_window_not_the_mean() -> None:
+    peak = PeakRate()
+    now_s = play(peak, 1e6, 1.0)
+    now_s = play(peak, 5e7, 0.5, now_s)
+    play(peak, 1e6, 1.0, now_s)
+    assert peak.bytes_per_s == pytest.approx(5e7, rel=0.1)
+
+
+def test_bytes_that_arrive_in_one_burst_are_no_rate() -> None:
+    peak = PeakRate()
+    peak.acknowledged(50_000_000, 1.0, 0.05)
+    peak.acknowledged(50_000_000, 1.001, 0.05)
+    assert peak.bytes_per_s == 0.0
+
+
+def test_a_long_pause_between_acknowledgements_gives_no_peak() -> None:
+    peak = PeakRate()
+    peak.acknowledged(10_000_000, 0.0, 0.05)
+    peak.acknowledged(1_000_000, 10.0, 0.05)
+    assert peak.bytes_per_s == pytest.approx(1e5)
+
+
+def test_a_link_that_became_slower_is_believed_after_four_payloads() -> None:
+    peak = PeakRate()
+    now_s = play(peak, 5e7, 1.0)
+    peak.payload_over()
+    for _ in range(3):
+        now_s = play(peak, 1e7, 1.0, now_s + 5)
+        peak.payload_over()
+        assert peak.bytes_per_s == pytest.approx(5e7, rel=0.1)
+    play(peak, 1e7, 1.0, now_s + 5)
+    peak.payload_over()
+    assert peak.bytes_per_s == pytest.approx(1e7, rel=0.1)
+
+
+def test_windows_grow_with_the_round_trip() -> None:
+    """Half a second of a burst is no window on a path of 400 ms."""
+    short, long = PeakRate(), PeakRate()
+    for step in range(50):
+        short.acknowledged(100_000, step / 100, 0.01)
+        long.acknowledged(100_000, step / 100, 0.4)
+    assert short.bytes_per_s == pytest.approx(1e7, rel=0.1)
+    assert long.bytes_per_s == 0.0
+
+
+def test_a_payload_starts_a_quarter_above_the_known_rate_but_never_above_what_was_asked() -> None:
+    assert pace.starting_rate(1e6, None) == 1.25e6
+    assert pace.starting_rate(1e6, 1.1e6) == 1.1e6
+    assert pace.starting_rate(0.0, 1.1e6) == 1.1e6
+    assert pace.starting_rate(0.0, None) is None
+
+
+def test_what_waits_unsent_is_twenty_milliseconds_within_limits() -> None:
+    assert pace.unsent_bytes(0.0, 4) is None
+    assert pace.unsent_bytes(1e6, 4) == pace.MIN_UNSENT_BYTES
+    assert pace.unsent_bytes(1e8, 4) == 500_000
+    assert pace.unsent_bytes(1e12, 1) == pace.MAX_UNSENT_BYTES
+
+
+def test_long_paths_are_held_to_the_known_rate_for_longer() -> None:
+    assert pace.capped_for_s(0.01) == 0.5
+    assert pace.capped_for_s(0.2) == pytest.approx(1.2)
