@@ -24,6 +24,7 @@ from sync_runtime.contract.plan import (
     MemberPlan,
     Plan,
     StreamPlan,
+    TelemetryPlan,
 )
 from sync_runtime.contract.problems import problems_of
 from sync_runtime.contract.rules import Invariant
@@ -80,6 +81,8 @@ class StandaloneGroup(Model):
     retention: Retention = Field(default_factory=Retention)
     streams: StreamRange = Field(default_factory=StreamRange)
     bucket_bytes: BucketRange = Field(default_factory=BucketRange)
+    sampled_members: Annotated[list[DnsLabel], Field(max_length=64)] = Field(default_factory=list)
+    """Members that join versions' traces, besides trainer and relays."""
     lease_seconds: Annotated[int, Field(ge=5, le=3600)] = 15
     ring_bytes: Annotated[int, Field(ge=1 << 20, le=64 << 30)] = DEFAULT_RING_BYTES
     spool_bytes: Annotated[int, Field(ge=1 << 20, le=2**50)] = DEFAULT_SPOOL_BYTES
@@ -189,6 +192,9 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         ],
         endpoints=[_endpoint(member) for member in others],
         links=[_link(group, sender) for sender in senders],
+        telemetry=TelemetryPlan(
+            sampled_members=[member.name for member in here if member.name in group.sampled_members]
+        ),
         lease=LeasePlan(duration_seconds=group.lease_seconds, renew_interval_seconds=max(1, group.lease_seconds // 3)),
     )
 

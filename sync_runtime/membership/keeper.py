@@ -103,7 +103,9 @@ class LeaseKeeper:
         least_s = min(LEAST_PAUSE_S, pause_s)
         await asyncio.sleep(least_s)
         try:
-            await asyncio.wait_for(self._wake.wait(), pause_s - least_s)
+            # Not wait_for: a cancellation that comes together with a wake-up would be lost in it (Python 3.11).
+            async with asyncio.timeout(pause_s - least_s):
+                await self._wake.wait()
         except TimeoutError:
             return
 

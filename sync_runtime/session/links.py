@@ -39,6 +39,8 @@ class TunedLink:
         self._bounds = bounds
         self._controller = LinkController(memory.get(self._key), bounds)
         self._payloads = 0
+        self._fed = bounds.streams.max
+        link.remember_rate(self._controller.estimates.capacity_bytes_per_s)
         self._apply(self._cold(self._controller.decision))
 
     @property
@@ -58,8 +60,8 @@ class TunedLink:
     def before_payload(self, size_bytes: int | None) -> Decision:
         """Set the link up for an object that is about to be sent; its size may be unknown yet."""
         decision = self._controller.decision if size_bytes is None else self._controller.for_payload(size_bytes)
-        if not self._payloads:
-            decision = self._cold(decision)
+        decision = self._cold(decision) if not self._payloads else self._from_more(decision)
+        self._fed = decision.streams
         self._apply(decision)
         return decision
 
@@ -103,8 +105,13 @@ class TunedLink:
         self._observe(sample, event.ended_s)
         self._memory.put(self._key, self._controller.state)
         self._payloads += 1
-        if self._payloads > 1:  # the second one still profits from what the first had opened
+        if self._fed <= self._controller.decision.open_streams:  # not while a cold start's many are given up by halves
             self.link.trim_streams()
+
+    def _from_more(self, decision: Decision) -> Decision:
+        """Fewer streams than the last payload had: by half at a time, so that no window has to grow much at once."""
+        streams = max(decision.streams, self._fed // 2)
+        return replace(decision, streams=streams, open_streams=max(streams, decision.open_streams))
 
     def _cold(self, decision: Decision) -> Decision:
         """The first payload of a link that is remembered: streams enough to fill it within a few round trips.

@@ -26,7 +26,7 @@ from sync_runtime.local.link import LibraryLink
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.mirror import Mirror
 from sync_runtime.session.position import next_step
-from sync_runtime.session.scrub import ScrubContext, Scrubber
+from sync_runtime.session.scrub import Scrubber, ScrubContext
 from sync_runtime.session.stager import Stager, is_step
 from sync_runtime.session.versions import Versions
 from sync_runtime.session.weights import EngineWeights
@@ -81,9 +81,13 @@ class EngineSession:
         """Objects that decoded to something else than their signed manifest promises; never tried again."""
         self._no_way = False
         """Nobody can make a way from the live version: only whole weights help."""
+        self._void = False
+        """The library has forgotten what was staged, or is about to."""
         self.trouble: tuple[str, str] | None = None
         self.tokens_per_second: int | None = None
         self.pause_us: int | None = None
+        self._since: dict[str, float] = {}
+        """When stages began that are not over."""
 
     # --- what others want to know ------------------------------------------------------------------------------------
 
@@ -163,7 +167,10 @@ class EngineSession:
             case local.Open():
                 self._open, self._document, self._layout = message, bytearray(), None
             case local.Scrub():
+                self._since["scrub"] = time.monotonic()
                 await self._scrubber.begin(library, message)
+                if not message.state:
+                    self._timed_since("scrub")
                 self._context.changed()
             case local.End():
                 await self._end(library)
@@ -202,7 +209,7 @@ class EngineSession:
         self._stager.answered(None, LibraryLostError(reason))
         self._drop_intake()
         self._weights.forget()
-        self._open, self._no_way = None, False
+        self._open, self._no_way, self._void = None, False, False
         self._context.changed()
 
     # --- opening -----------------------------------------------------------------------------------------------------
@@ -219,6 +226,7 @@ class EngineSession:
     async def _end(self, library: LibraryLink) -> None:
         if self._scrubber.is_running:
             await self._scrubber.end(library)
+            self._timed_since("scrub")
             if self.scrub_passed:
                 self.trouble = None
             self._context.changed()
@@ -281,10 +289,21 @@ class EngineSession:
         """Stages the next object that leads on from here, one at a time."""
         if self._library is None or self._weights.digest is None or self._staging:
             return
+        self._leave_lineage(self._library)
         found = self._next_object()
         if found is not None:
             self._staging = True
             self._context.spawn(self._stage(self._library, found))
+
+    def _leave_lineage(self, library: LibraryLink) -> None:
+        """The trainer went another way: what is staged of the lineage that ended is void, at both ends."""
+        staged, head = self._weights.staged, self._context.versions.head
+        if self._void or (head is not None and any(one.lineage != head.lineage for one in staged)):
+            self._void = False
+            self._weights.unstage()
+            self._tell(local.Unstage(None))
+            self._scrubber.unstaged(library)
+            self._context.follow()
 
     def _next_object(self) -> StoredObject | None:
         head, holds = self._context.versions.head, self.holds()
@@ -312,6 +331,7 @@ class EngineSession:
             await self._stage_failed(library, stored, error)
             return
         self._staging, self.trouble = False, None
+        self._context.timed("decode", stored.key.target, self._stager.decode_us)
         if stored.key.is_anchor:
             self._no_way = False
         if is_whole:
@@ -330,7 +350,8 @@ class EngineSession:
         self._note_trouble(type(error).__name__.removesuffix("Error"), str(error))
         stages = self._weights.stages
         if isinstance(error, SequenceError):
-            library.hang_up()
+            if not self._void:
+                library.hang_up()
         elif stages is not None and not await asyncio.to_thread(stages.is_sound):
             library.hang_up()  # the mirror is wrong, not the object
         else:
@@ -347,15 +368,14 @@ class EngineSession:
         if version == self._weights.live and version not in self._weights.staged:  # a repair of what is live
             await library.send(local.Go(version.lineage, version.seq, versions.fence.term))
             return
+        if head is not None and version.lineage != head.lineage:
+            self._void = True  # the library forgets what is staged when it hears this
+            self._advance()
+            raise OldTermError("the trainer went another way meanwhile: this version is of a lineage that ended")
         if version not in self._weights.staged:
             raise WrongBaseError(f"version {version.seq} is not staged")
         self._scrubber.check_leave()
-        if head is not None and version.lineage != head.lineage:
-            self._weights.unstage()
-            await library.send(local.Unstage(None))
-            self._scrubber.unstaged(library)
-            self._context.follow()
-            raise OldTermError("the trainer went another way meanwhile: this version is of a lineage that ended")
+        self._since["activate"] = time.monotonic()
         if self._machine.state is not ServiceState.POISONED:  # that stays until a scrub passes
             self._machine.feed(ServiceEvent.ACTIVATE)
         await library.send(local.Go(version.lineage, version.seq, versions.fence.term))
@@ -369,9 +389,10 @@ class EngineSession:
             self._machine.feed(ServiceEvent.APPLIED)
         self.pause_us = pause_us
         self._scrubber.switched()
-        self._context.timed("activate", version, pause_us)
+        self._context.timed("apply", version, pause_us)
         await asyncio.to_thread(self._weights.commit, version)
         self._weights.activated(version, self._context.versions.digest(version))
+        self._timed_since("activate")
         self._context.changed()
         self._advance()
 
@@ -382,6 +403,12 @@ class EngineSession:
             self._intake.remove()
         self._intake = None
         self._scrubber.forget()
+
+    def _timed_since(self, stage: str) -> None:
+        """A stage of the live version that began a while ago is over."""
+        began, live = self._since.pop(stage, None), self._weights.live
+        if began is not None and live is not None:
+            self._context.timed(stage, live, int((time.monotonic() - began) * 1e6))
 
     def _note_trouble(self, reason: str, sentence: str) -> None:
         self.trouble = (reason, sentence)

@@ -49,11 +49,12 @@ def own_want(
 def _ways(start: VersionRef, keys: Iterable[ObjectKey], lineage: str) -> dict[VersionRef, ObjectKey]:
     """Versions of a lineage that objects lead to from here, with the first object of the shortest way to each.
 
-    Inside the lineage ways lead forward only.
+    Every step leads into that lineage, and forward: what lies between may be activated.
     """
     onward: dict[VersionRef, list[ObjectKey]] = {}
     for key in keys:
-        if key.base is not None and not (key.base.lineage == key.lineage == lineage and key.target_seq < key.base.seq):
+        is_back = key.base is not None and key.base.lineage == lineage and key.target_seq < key.base.seq
+        if key.base is not None and key.lineage == lineage and not is_back:
             onward.setdefault(key.base, []).append(key)
     first: dict[VersionRef, ObjectKey] = {}
     at = [start]
@@ -62,4 +63,4 @@ def _ways(start: VersionRef, keys: Iterable[ObjectKey], lineage: str) -> dict[Ve
             if key.target not in first and key.target != start:
                 first[key.target] = first.get(here, key)
                 at.append(key.target)
-    return {version: key for version, key in first.items() if version.lineage == lineage}
+    return first

@@ -32,6 +32,7 @@ from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
     Abort,
     Begin,
+    Bounds,
     Drop,
     Follow,
     Head,
@@ -128,8 +129,12 @@ class MemberContext:
     group_uid: str
     codecs: Callable[[], tuple[str, ...]]
     """What to ask the parent for, best first."""
+    bounds: Callable[[], tuple[Bounds | None, Bounds | None]]
+    """Of the link's streams and bucket sizes, as the plan has them."""
     begun: Callable[[Begin], str]
     """Told of every transfer; gives the line that children join the version's trace by."""
+    received: Callable[[ObjectKey], None]
+    """Told of every object that is complete and durable."""
 
 
 class ReceiverSession:
@@ -212,6 +217,7 @@ class ReceiverSession:
         engine, keys = self._engine, self._keys()
         stands = lead_on(self._furthest(), keys, self._context.versions.head)
         self._told = stands
+        streams, bucket_bytes = self._context.bounds()
         self._parent.send(
             Follow(
                 lineage=None if stands is None else stands.lineage,
@@ -220,6 +226,8 @@ class ReceiverSession:
                 codecs=list(self._context.codecs()),  # type: ignore[arg-type]
                 out_of_service=engine.out_of_service(),
                 want_anchor=stands is None and engine.out_of_service(),
+                streams=streams,
+                bucket_bytes=bucket_bytes,
             )
         )
         self._ask_own()
@@ -405,6 +413,7 @@ class ReceiverSession:
             self._soon(lambda: self._retry_commit(incoming))
             return
         incoming.machine.feed(TransferEvent.ALL_KEPT)
+        self._context.received(incoming.key)
         self._incoming.pop(incoming.key, None)
         for transfer in [number for number, key in self._transfers.items() if key == incoming.key]:
             del self._transfers[transfer]

@@ -266,8 +266,7 @@ class Distributor:
         if holds == head:
             return self._preferred(view, head.lineage, head.seq, head.seq + 1, only_shelved=True)
         if holds.lineage != head.lineage:
-            known = holds.lineage in self._versions.lineages
-            return key_between(holds, head) if known else None
+            return key_between(holds, head)  # where no way leads from there, the trainer says so, and an anchor follows
         if holds.seq > head.seq:
             return None
         if holds.seq + 1 == head.seq:

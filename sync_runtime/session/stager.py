@@ -7,6 +7,7 @@ nothing live is touched, except where whole weights come to a member out of serv
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -33,6 +34,8 @@ class Stager:
     def __init__(self, weights: EngineWeights, versions: Versions) -> None:
         self._weights, self._versions = weights, versions
         self._handing_over = asyncio.Lock()
+        self.decode_us = 0
+        """How long the last object took to decode; 0: the library does it, in its time for staging."""
         self._answer: asyncio.Future[None] | None = None
         self._handing: VersionRef | None = None
         self._taken: Callable[[], None] | None = None
@@ -83,7 +86,9 @@ class Stager:
         if stages is None or base is None:
             return
         delta = Delta(layout, stored.manifest, await asyncio.to_thread(stored.view))
+        began = time.monotonic()
         layer = await asyncio.to_thread(stages.stage, delta, stored.key.target)
+        self.decode_us = int((time.monotonic() - began) * 1e6)
         stream = ListStream(stages.mirror.blocks, layer.staged)
         message = self._message(stored, base, "list", stream.size_bytes)
         try:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sync_runtime.control.api import ControlServer
+from sync_runtime.errors import SettingsError
+from sync_runtime.identity.errors import IdentityError
 from sync_runtime.settings import SidecarSettings, from_environment
 from sync_runtime.sidecar.brain import Sidecar
 from sync_runtime.sidecar.view import View
@@ -35,11 +37,14 @@ async def serve(settings: SidecarSettings, environment: Mapping[str, str]) -> No
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    sidecar = Sidecar(settings, environment)
+    try:
+        sidecar = Sidecar(settings, environment)
+    except IdentityError as error:
+        raise SettingsError(f"the certificates of {settings.member} cannot be used: {error}") from error
     control = ControlServer(View(sidecar), settings.control)
     try:
         await sidecar.start()
-        await control.start()
+        await _start_control(control, settings)
         port = "none" if sidecar.listener is None else str(sidecar.listener.port)
         logging.getLogger(__name__).info(
             "sidecar of %s, group %s: data port %s, control http://127.0.0.1:%d",
@@ -49,3 +54,10 @@ async def serve(settings: SidecarSettings, environment: Mapping[str, str]) -> No
     finally:
         await control.close()
         await sidecar.close()
+
+
+async def _start_control(control: ControlServer, settings: SidecarSettings) -> None:
+    try:
+        await control.start()
+    except OSError as error:
+        raise SettingsError(f"the control API cannot listen on {settings.control}: {error.strerror}") from error

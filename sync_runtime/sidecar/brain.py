@@ -35,7 +35,8 @@ from sync_runtime.session.versions import Versions
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
 from sync_runtime.sidecar.plans import PlanWatch
-from sync_runtime.sidecar.roles import Rollout, Trainer
+from sync_runtime.sidecar.rollout import Rollout
+from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
 from sync_runtime.telemetry.names import ATTR_BYTES, ATTR_PEER, ATTR_STREAMS, SEND
 from sync_runtime.telemetry.surface import Attributes, Origin, joins
@@ -58,11 +59,13 @@ from sync_runtime.transport.events import (
     StreamSample,
 )
 from sync_runtime.transport.listener import Listener
-from sync_runtime.transport.messages import Hello
+from sync_runtime.transport.messages import Follow, Hello
 
 _log = logging.getLogger(__name__)
 HOUSEKEEPING_S = 1.0
 LOG_EVERY_S = 60.0
+TELEMETRY_CLOSE_S = 0.6
+"""The end of a sidecar does not wait longer for a backend: a pod has little time, and versions matter more."""
 
 
 class Sidecar:
@@ -128,7 +131,7 @@ class Sidecar:
             await asyncio.to_thread(self.listener.close)
         self.links.save()
         self.traces.close()
-        await asyncio.to_thread(self.telemetry.close)
+        await asyncio.to_thread(self.telemetry.close, TELEMETRY_CLOSE_S)
         self.spool.close()
 
     def emit(self, event: Event) -> None:
@@ -149,7 +152,6 @@ class Sidecar:
         if self.plans.look():
             _log.info("plan %d of term %d is in force", self.plans.plan.revision, self.plans.plan.term)
             self.role.plan_changed()
-            self.links.set_plan(self.plans.plan)
         self.identity.current()
 
     # --- libraries ---------------------------------------------------------------------------------------------------
@@ -185,7 +187,7 @@ class Sidecar:
         match event:
             case ChildConnected(link=link):
                 _log.info("%s connected", link.name)
-                self.links.connected(link, self.plans.plan)
+                self.links.connected(link)
                 self.distributor.connected(link, link.name)
             case ChildGone(link=link, reason=reason):
                 _log.info("%s is gone: %s", link.name, reason)
@@ -193,13 +195,16 @@ class Sidecar:
                 self.links.gone(link)
             case MessageArrived(link=link, message=message):
                 if isinstance(link, ChildLink):
+                    if isinstance(message, Follow):
+                        self.links.follow(link, message)
                     self.distributor.arrived(link, message)
                 elif isinstance(self.role, Rollout):
                     self.role.receiver.arrived(link, message)
+                    self.role.heard()
             case PayloadDone(link=link, transfer=transfer):
                 self.links.on_event(event)
-                self._sent(event)
                 self.distributor.finished(link, transfer)
+                self._sent(event)
             case BucketsAcked() | StreamSample() | StreamLost():
                 self.links.on_event(event)
             case Refused(reason=reason, peer=peer, message=message):
@@ -211,12 +216,14 @@ class Sidecar:
     def _sent(self, event: PayloadDone) -> None:
         """A child has all of an object: the version's trace shows the link."""
         try:
-            target = parse_key(event.key).target
+            key = parse_key(event.key)
         except FormatError:
             return
         attributes: Attributes = {ATTR_PEER: event.link.name, ATTR_BYTES: event.size_bytes, ATTR_STREAMS: event.streams}
         spent_us = int((event.ended_s - event.started_s) * 1e6)
-        self.traces.timed(target.lineage, target.seq, SEND, spent_us, attributes=attributes)
+        self.traces.timed(key.lineage, key.target_seq, SEND, spent_us, attributes=attributes)
+        if isinstance(self.role, Rollout):
+            self.role.relayed(key)
 
     def _is_sampled(self) -> bool:
         plan = self.plans.plan

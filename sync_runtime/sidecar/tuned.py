@@ -6,14 +6,16 @@ import logging
 import time
 from pathlib import Path
 
-from sync_runtime.contract.plan import BucketPlan, LinkPlan, Plan, StreamPlan
+from sync_runtime.contract.plan import BucketPlan, LinkPlan, StreamPlan
 from sync_runtime.contract.reports import LinkReport
+from sync_runtime.contract.sync import BUCKET_STEP_BYTES, MAX_BUCKET_BYTES, MAX_STREAMS
 from sync_runtime.links.memory import LinkMemory
 from sync_runtime.links.meter import LinkEnds
 from sync_runtime.session.links import TunedLink
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import Event
+from sync_runtime.transport.messages import Bounds, Follow
 
 _log = logging.getLogger(__name__)
 SAVE_EVERY_S = 10.0
@@ -28,20 +30,22 @@ class LinkBook:
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
         self._links: dict[int, TunedLink] = {}
+        self._bounds: dict[int, LinkPlan] = {}
         self._memory = LinkMemory(Path(settings.spool_dir) / "links.json")
         problem = self._memory.load()
         if problem is not None:
             _log.warning("%s", problem)
         self._saved_s = time.monotonic()
 
-    def connected(self, link: ChildLink, plan: Plan) -> None:
+    def connected(self, link: ChildLink) -> None:
         """A child was admitted."""
         ends = LinkEnds(self._settings.cluster, self._settings.region, link.hello.cluster, link.hello.region, link.name)
-        self._links[id(link)] = TunedLink(link, ends, bounds_of(plan, self._settings), self._memory)
+        self._links[id(link)] = TunedLink(link, ends, bounds_of(None, self._settings), self._memory)
 
     def gone(self, link: ChildLink) -> None:
         """It is over; what was learned stays."""
         self._links.pop(id(link), None)
+        self._bounds.pop(id(link), None)
 
     def on_event(self, event: Event) -> None:
         """Measurements of a link, among others."""
@@ -49,10 +53,13 @@ class LinkBook:
         if tuned is not None:
             tuned.on_event(event)
 
-    def set_plan(self, plan: Plan) -> None:
-        """Other bounds."""
-        for tuned in self._links.values():
-            tuned.set_bounds(bounds_of(plan, self._settings))
+    def follow(self, link: ChildLink, message: Follow) -> None:
+        """A child says what its plan has for this link: the plan of its region, which nobody else holds."""
+        tuned = self._links.get(id(link))
+        bounds = bounds_of(message, self._settings)
+        if tuned is not None and self._bounds.get(id(link)) != bounds:
+            self._bounds[id(link)] = bounds
+            tuned.set_bounds(bounds)
 
     def tick(self) -> None:
         """Now and then."""
@@ -78,6 +85,11 @@ class LinkBook:
         tuned = self._links.get(id(link))
         return [] if tuned is None else [one.reason for one in tuned.controller.decisions]
 
+    def bounds(self, link: ChildLink) -> dict[str, object]:
+        """Inside which bounds a link is tuned."""
+        bounds = self._bounds.get(id(link)) or bounds_of(None, self._settings)
+        return {"streams": bounds.streams.to_document(), "bucketBytes": bounds.bucket_bytes.to_document()}
+
     def bucket_bytes(self) -> int:
         """For the next object: the smallest that a link likes; boundaries are the same on all of them."""
         sizes = [tuned.controller.decision.bucket_bytes for tuned in self._links.values()]
@@ -88,16 +100,27 @@ class LinkBook:
         return max((tuned.controller.decision.streams for tuned in self._links.values()), default=4)
 
 
-def bounds_of(plan: Plan, settings: SidecarSettings) -> LinkPlan:
-    """The bounds inside which a link from here is tuned."""
-    for link in plan.links:
-        if (link.from_cluster, link.from_region) == (settings.cluster, settings.region):
-            return link
-    first = next(iter(plan.links), None)
+def bounds_of(follow: Follow | None, settings: SidecarSettings) -> LinkPlan:
+    """The bounds inside which a link from here is tuned: what the child's plan says, within what is allowed at all."""
+    streams, sizes, codec = None, None, "fast"
+    if follow is not None:
+        streams, sizes, codec = follow.streams, follow.bucket_bytes, follow.codecs[0]
     return LinkPlan(
         from_cluster=settings.cluster,
         from_region=settings.region,
-        codec="Fast" if first is None else first.codec,
-        streams=DEFAULT_STREAMS if first is None else first.streams,
-        bucket_bytes=DEFAULT_BUCKETS if first is None else first.bucket_bytes,
+        codec="Tight" if codec == "tight" else "Fast",
+        streams=StreamPlan(**_clamped(streams, DEFAULT_STREAMS, step=1, most=MAX_STREAMS)),
+        bucket_bytes=BucketPlan(**_clamped(sizes, DEFAULT_BUCKETS, step=BUCKET_STEP_BYTES, most=MAX_BUCKET_BYTES)),
     )
+
+
+def _clamped(asked: Bounds | None, default: StreamPlan | BucketPlan, *, step: int, most: int) -> dict[str, int]:
+    """Three ascending multiples of a step inside the limits, whatever a child says."""
+    bounds = default if asked is None else asked
+
+    def allowed(value: int, least: int, largest: int) -> int:
+        return max(least, min(value // step * step, largest))
+
+    low = allowed(bounds.min, step, most)
+    high = allowed(bounds.max, low, most)
+    return {"seed": allowed(bounds.seed, low, high), "min": low, "max": high}

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from sync_runtime.session.machine import PublishState, ServiceState
 from sync_runtime.sidecar.brain import Sidecar
-from sync_runtime.sidecar.roles import Rollout, Trainer
+from sync_runtime.sidecar.rollout import Rollout
+from sync_runtime.sidecar.trainer import Trainer
 
 
 class View:
@@ -42,6 +43,7 @@ class View:
             "incarnation": sidecar.versions.fence.incarnation,
             "planRevision": sidecar.plans.plan.revision,
             "planProblem": sidecar.plans.problem,
+            "stalePlans": sidecar.plans.stale,
             "certificateProblem": str(sidecar.identity.problem or "") or None,
             "lease": {"renewals": sidecar.keeper.renewals, "problem": sidecar.keeper.problem},
             "parents": [f"{one.member} {one.host}:{one.port}" for one in sidecar.plans.parents()],
@@ -72,6 +74,7 @@ class View:
                     "sentBytes": link.stats.totals.sent_bytes,
                     "ackedBytes": link.stats.totals.acked_bytes,
                     "repeatedBytes": link.stats.totals.repeated_bytes,
+                    "bounds": self._sidecar.links.bounds(link),
                     "decisions": self._sidecar.links.decisions(link),
                 }
                 for link in links
@@ -107,6 +110,7 @@ class View:
             "children": len(sidecar.distributor.children),
             "spool_bytes": sidecar.spool.size_bytes,
             "lease_renewals_total": sidecar.keeper.renewals,
+            "stale_plans_total": sidecar.plans.stale,
         }
         for reason, count in self.refusals().items():
             found[f'refusals_total{{reason="{reason}"}}'] = count

@@ -153,6 +153,10 @@ class ChildLink:
         """The most that all streams together send a second; None: no limit."""
         self._feeder.set_pacing(bits_per_s)
 
+    def remember_rate(self, bytes_per_s: float) -> None:
+        """What the link carried before a restart; the first payloads start from it."""
+        self._feeder.remember_rate(bytes_per_s)
+
     def close(self, reason: str, message: str, *, retry: bool = True) -> None:
         """Tell the child why, and end the link."""
         self._channel.close(reason, message, refuse=Refuse(reason=reason, message=message, retry=retry))

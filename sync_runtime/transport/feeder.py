@@ -195,6 +195,11 @@ class Feeder:
             self._pacing_bits_per_s = bits_per_s
             self._pace()
 
+    def remember_rate(self, bytes_per_s: float) -> None:
+        """What the link carried before this process began."""
+        with self._ready:
+            self._peak.remember(bytes_per_s)
+
     def attach(self, connection: ssl.SSLSocket) -> SendStream:
         """A new stream, not started yet; raises RefusedError."""
         facts = sockets.prepare(connection)
@@ -320,7 +325,7 @@ class Feeder:
 
     def _pace(self) -> None:
         asked = None if self._pacing_bits_per_s is None else self._pacing_bits_per_s / 8
-        rate = asked if self._capped_until_s is None else starting_rate(self._peak.bytes_per_s, asked)
+        rate = asked if self._capped_until_s is None else starting_rate(self._peak, asked)
         share = None if rate is None else int(rate / max(1, len(self._active)))
         for stream in self._streams.values():
             sockets.set_pacing(stream.connection, share)

@@ -105,8 +105,16 @@ class Refuse(JsonMessage):
     retry: bool
 
 
+class Bounds(JsonMessage):
+    """Where tuning starts, and inside which bounds."""
+
+    seed: Number
+    min: Number
+    max: Number
+
+
 class Follow(JsonMessage):
-    """What the child holds once all it accepted is there."""
+    """What the child holds once all it accepted is there, and what its plan says of this link."""
 
     TYPE = FrameType.FOLLOW
     lineage: Hex32 | None
@@ -115,6 +123,8 @@ class Follow(JsonMessage):
     codecs: Annotated[list[ObjectCodec], Field(min_length=1, max_length=4)]
     out_of_service: bool
     want_anchor: bool
+    streams: Bounds | None = None
+    bucket_bytes: Bounds | None = None
 
 
 class Want(JsonMessage):

@@ -12,8 +12,10 @@ from typing import Final
 WINDOW_S: Final = 0.2
 WINDOW_RTTS: Final = 2.0
 REMEMBERED_PAYLOADS: Final = 4
-HEADROOM: Final = 1.25
+SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.1, 2.0
 """Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
+SETTLED_GROWTH: Final = 1.1
+"""A payload that beat all before it by more has not seen the link's limit yet."""
 CAPPED_S: Final = 0.5
 CAPPED_RTTS: Final = 6.0
 """So long after its start a payload is held to the known rate; then congestion control knows for itself."""
@@ -38,6 +40,18 @@ class PeakRate:
         """Zero until a payload was long enough to tell."""
         return max((*self._peaks, self._peak), default=0.0)
 
+    @property
+    def headroom(self) -> float:
+        """How far above that rate a payload may start."""
+        *earlier, last = self._peaks or (0.0,)
+        settled = bool(earlier) and last <= SETTLED_GROWTH * max(earlier)
+        return SETTLED_HEADROOM if settled else UNSETTLED_HEADROOM
+
+    def remember(self, bytes_per_s: float) -> None:
+        """What an earlier process knew; a payload that is faster corrects it."""
+        if bytes_per_s > 0 and not self._peaks:
+            self._peaks.extend((bytes_per_s, bytes_per_s))
+
     def acknowledged(self, size_bytes: int, now_s: float, rtt_s: float) -> None:
         """Bytes that the other end has."""
         length_s = max(WINDOW_S, WINDOW_RTTS * rtt_s)
@@ -60,11 +74,11 @@ class PeakRate:
         self._peak = 0.0
 
 
-def starting_rate(peak_bytes_per_s: float, cap_bytes_per_s: float | None) -> float | None:
+def starting_rate(peak: PeakRate, cap_bytes_per_s: float | None) -> float | None:
     """What all streams together may send while a payload starts; None where nothing is known."""
-    if not peak_bytes_per_s:
+    if not peak.bytes_per_s:
         return cap_bytes_per_s
-    rate = HEADROOM * peak_bytes_per_s
+    rate = peak.headroom * peak.bytes_per_s
     return rate if cap_bytes_per_s is None else min(rate, cap_bytes_per_s)
 
 

@@ -1,18 +1,25 @@
-"""`syncgroup sidecar`: runs the sync runtime of one member, from group.toml or, in a pod, from the environment."""
+"""`syncgroup sidecar`: runs the sync runtime of one member, from group.toml or, in a pod, from the environment.
+
+The runtime is imported when it is run: `--help` and a slip of the pen answer at once.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 from pathlib import Path
 
 from sync_runtime.errors import SyncError
-from sync_runtime.sidecar import run_sidecar
 from syncgroup.errors import CommandError
+
+RUNTIME = "sync_runtime.sidecar"
+OURS = ("sync_runtime", "syncgroup")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
+    parser.description = "Run the sync runtime of one member until it is told to stop (SIGTERM, SIGINT)."
     parser.add_argument(
         "--config", type=Path, metavar="group.toml", help="the group's file; in a pod the environment is used instead"
     )
@@ -20,10 +27,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs until it is told to stop."""
+    """Runs until it is told to stop; what keeps it from starting is one sentence."""
     if (options.config is None) != (options.member is None):
         raise CommandError("--config and --member belong together: which member of the file is this?")
     try:
-        return run_sidecar(config=options.config, member=options.member, environment=os.environ)
+        runtime = importlib.import_module(RUNTIME)
+        return int(runtime.run_sidecar(config=options.config, member=options.member, environment=os.environ))
     except SyncError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(_sentence(error)) from error
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in OURS:
+            raise  # a defect, not a missing extra
+        raise CommandError(
+            f"`sidecar` needs the Python package {missing}, which is not installed: pip install 'syncgroup[sidecar]'"
+        ) from error
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise CommandError(f"{place}{error.strerror or error}.") from error
+
+
+def _sentence(error: Exception) -> str:
+    return f"{str(error).rstrip('.')}."

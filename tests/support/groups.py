@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from syncgroup.cli import main
 from tests.support.sidecars import SidecarProcess
@@ -54,7 +54,7 @@ class Group:
         self._write()
         self._make_certificates()
 
-    def __enter__(self) -> Group:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

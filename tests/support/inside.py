@@ -39,13 +39,7 @@ class InsideGroup(Group):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs something on the sidecars' loop."""
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
-        except TimeoutError:
-            import faulthandler, sys
-            faulthandler.dump_traceback(all_threads=True)
-            for t in asyncio.all_tasks(self._loop): t.print_stack()
-            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls something on the sidecars' loop, where nothing else runs meanwhile."""

@@ -1,6 +1,6 @@
 """A trainer's process that dies at a given moment of its first publish, for tests.
 
-    python -m tests.support.trainer_program SOCKET
+python -m tests.support.trainer_program SOCKET
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from sync_runtime.tensors.device.sections import UNIT_ELEMENTS
 if TYPE_CHECKING:
     from sync_runtime.codec.gpu.decode import Records
 
-READ_PARTS = 5
-"""Every block is decoded in so many parts: fewer are quicker, more need less memory for masks."""
+READ_PARTS = 6
+"""Every block is decoded in so many parts: more need less memory for masks."""
 OVERLAY_PARTS = 16
 """And in so many where something is staged: one part of such blocks is copied at a time."""
 _UNITS = 16

@@ -105,9 +105,11 @@ class Writing:
         document = manifest.to_json()
         envelope = pack_envelope(document, self._context.sign(document))
         await asyncio.to_thread(self._writer.commit, envelope)
-        self.timings_us |= {
-            "encode": int((coded - self._started) * 1e6),
+        spent_us = int((coded - self._started) * 1e6)
+        self.timings_us = {
+            "encode": max(0, spent_us - self.timings_us.get("copy", 0)),
             "spool": int((time.monotonic() - coded) * 1e6),
+            **self.timings_us,
         }
         return envelope
 

@@ -1,6 +1,6 @@
 """A trainer whose spool is on a small disk of its own: full in the middle of training, then with room again.
 
-    python -m tests.component.session.full_disk_program FOLDER        FOLDER/state/trainer-0 is that disk
+python -m tests.component.session.full_disk_program FOLDER        FOLDER/state/trainer-0 is that disk
 """
 
 from __future__ import annotations

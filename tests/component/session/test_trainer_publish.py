@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sync_runtime import Publisher, Subscriber
-from tests.support.following import follow
+from tests.support.following import activated, follow
 from tests.support.groups import TRAINER, Group, Member, wait_for
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
@@ -177,12 +177,6 @@ def test_a_run_that_goes_back_twice_is_followed_without_whole_weights(tmp_path: 
                     assert (publisher.version.seq, publisher.version.step) == (back_to + 1, back_to + 1)
                     nudge(model, seed)
                     version = publisher.publish(step=seed)
-                    wait_for(lambda: _activated(subscriber) == version, 30, what="the new lineage")  # noqa: B023
+                    wait_for(lambda: activated(subscriber) == version, 30, what="the new lineage")  # noqa: B023
                     assert same_bits(member, model)
         assert not [key for key in keys(group, "eu-0") if "anchor" in key]
-
-
-def _activated(subscriber: Subscriber) -> object:
-    subscriber.wait(timeout=0.5)
-    subscriber.activate()
-    return subscriber.version

@@ -10,7 +10,7 @@ import pytest
 from sync_runtime import Publisher, Subscriber
 from sync_runtime.errors import SidecarLostError
 from tests.support.deaths import VARIABLE
-from tests.support.following import follow
+from tests.support.following import activated, follow
 from tests.support.groups import TRAINER, Group, Member, wait_for
 from tests.support.models import nudge, same_bits, small_model
 
@@ -78,7 +78,7 @@ def test_a_publisher_with_other_weights_than_the_mirror_opens_with_them(group: G
         nudge(trained, 1)
         version = publisher.publish(step=2)
         assert version.lineage != first.lineage
-        wait_for(lambda: (subscriber.wait(0.5), subscriber.activate(), subscriber.version == version)[2], 30)
+        wait_for(lambda: activated(subscriber) == version, 30, what="the new lineage")
         assert same_bits(member, trained)
     publisher.close()
 

@@ -14,7 +14,7 @@ import pytest
 from sync_runtime import Publisher, Subscriber
 from tests.support.children import REPOSITORY
 from tests.support.deaths import VARIABLE
-from tests.support.following import follow
+from tests.support.following import activated, follow
 from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
@@ -42,7 +42,9 @@ def die(group: InsideGroup, moment: str) -> None:
 def listing(group: InsideGroup) -> list[str]:
     """The files of the trainer's spool; mirrors by their number, for their names are drawn by lot."""
     spool = group.folder / "state/trainer-0/spool"
-    files = [str(path.relative_to(spool)) for path in spool.rglob("*") if path.is_file() and path.parent.name != "mirror"]
+    files = [
+        str(path.relative_to(spool)) for path in spool.rglob("*") if path.is_file() and path.parent.name != "mirror"
+    ]
     return [*sorted(files), f"{len(list((spool / 'mirror').iterdir()))} mirrors"]
 
 
@@ -102,11 +104,5 @@ def test_a_process_that_comes_back_with_the_checkpoint_before_begins_a_lineage_t
             assert (publisher.version.seq, publisher.version.step) == (0, None)
             nudge(trained, 5)
             version = publisher.publish(step=1)
-            wait_for(lambda: _activated(subscriber) == version, 30, what="the new lineage")
+            wait_for(lambda: activated(subscriber) == version, 30, what="the new lineage")
             assert same_bits(member, trained)
-
-
-def _activated(subscriber: Subscriber) -> object:
-    subscriber.wait(timeout=0.5)
-    subscriber.activate()
-    return subscriber.version

@@ -41,11 +41,13 @@ def test_the_engine_takes_the_shortest_way() -> None:
     assert next_step(at(7), keys, at(7)) is None
 
 
-def test_a_way_may_lead_through_the_lineage_that_was_left() -> None:
+def test_no_way_leads_through_versions_of_a_lineage_that_was_left() -> None:
     over = ObjectKey(B, A, 3, 9, "fast")
     keys = {delta_key(A, 1, 2), delta_key(A, 2, 3), over, delta_key(B, 9, 10)}
-    assert next_step(at(1), keys, at(10, B)) == delta_key(A, 1, 2)
-    assert lead_on(at(1), keys, at(10, B)) == at(10, B)
+    assert next_step(at(1), keys, at(10, B)) is None  # the user could activate version 2 on the way
+    assert lead_on(at(1), keys, at(10, B)) == at(1)
+    assert next_step(at(3), keys, at(10, B)) == over
+    assert lead_on(at(3), keys, at(10, B)) == at(10, B)
 
 
 def test_links_of_a_lineage_that_was_left_lead_nowhere_by_themselves() -> None:

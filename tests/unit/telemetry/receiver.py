@@ -51,7 +51,7 @@ class Receiver:
         """Every span by its name."""
         found: dict[str, Any] = {}
         for body in self.bodies[TRACES]:
-            request = _message("trace", "ExportTraceServiceRequest").FromString(body)
+            request = message_of("trace", "ExportTraceServiceRequest").FromString(body)
             for resource in request.resource_spans:
                 for scope in resource.scope_spans:
                     found |= {span.name: span for span in scope.spans}
@@ -59,20 +59,20 @@ class Receiver:
 
     def resource(self) -> dict[str, str]:
         """What all spans carry."""
-        request = _message("trace", "ExportTraceServiceRequest").FromString(self.bodies[TRACES][0])
+        request = message_of("trace", "ExportTraceServiceRequest").FromString(self.bodies[TRACES][0])
         return {pair.key: pair.value.string_value for pair in request.resource_spans[0].resource.attributes}
 
     def metrics(self) -> dict[str, Any]:
         """Every metric by its name, the newest."""
         found: dict[str, Any] = {}
         for body in self.bodies[METRICS]:
-            request = _message("metrics", "ExportMetricsServiceRequest").FromString(body)
+            request = message_of("metrics", "ExportMetricsServiceRequest").FromString(body)
             for resource in request.resource_metrics:
                 for scope in resource.scope_metrics:
                     found |= {metric.name: metric for metric in scope.metrics}
         return found
 
 
-def _message(signal: str, name: str) -> Any:
+def message_of(signal: str, name: str) -> Any:
     """A message of OTLP; the package comes with the exporter, which may be missing."""
     return getattr(importlib.import_module(f"opentelemetry.proto.collector.{signal}.v1.{signal}_service_pb2"), name)

@@ -61,11 +61,29 @@ def test_windows_grow_with_the_round_trip() -> None:
     assert long.bytes_per_s == 0.0
 
 
-def test_a_payload_starts_a_quarter_above_the_known_rate_but_never_above_what_was_asked() -> None:
-    assert pace.starting_rate(1e6, None) == 1.25e6
-    assert pace.starting_rate(1e6, 1.1e6) == 1.1e6
-    assert pace.starting_rate(0.0, 1.1e6) == 1.1e6
-    assert pace.starting_rate(0.0, None) is None
+def test_a_payload_starts_far_above_a_rate_that_is_still_growing_and_little_above_a_settled_one() -> None:
+    peak = PeakRate()
+    assert pace.starting_rate(peak, None) is None
+    assert pace.starting_rate(peak, 1.1e6) == 1.1e6
+    now_s = 0.0
+    found = []
+    for rate in (1e7, 2e7, 2.1e7):
+        now_s = play(peak, rate, 1.0, now_s + 5)
+        peak.payload_over()
+        found.append(round((pace.starting_rate(peak, None) or 0) / peak.bytes_per_s, 2))
+    assert found == [pace.UNSETTLED_HEADROOM, pace.UNSETTLED_HEADROOM, pace.SETTLED_HEADROOM]
+    assert pace.starting_rate(peak, 1.1e6) == 1.1e6
+
+
+def test_a_remembered_rate_counts_as_settled_until_a_payload_beats_it() -> None:
+    peak = PeakRate()
+    peak.remember(1e7)
+    assert (peak.bytes_per_s, peak.headroom) == (1e7, pace.SETTLED_HEADROOM)
+    play(peak, 2e7, 1.0)
+    peak.payload_over()
+    peak.remember(9e9)
+    assert peak.bytes_per_s == pytest.approx(2e7, rel=0.1)
+    assert peak.headroom == pace.UNSETTLED_HEADROOM
 
 
 def test_what_waits_unsent_is_twenty_milliseconds_within_limits() -> None:

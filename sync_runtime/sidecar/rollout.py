@@ -1,0 +1,246 @@
+"""The sidecar of a rollout: receives, serves its engine, and where it is a relay its region."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
+from sync_runtime.contract.plan import LinkPlan
+from sync_runtime.contract.reports import MemberReport, Trouble
+from sync_runtime.identity.signing import TrustedSigners
+from sync_runtime.session.machine import ServiceState
+from sync_runtime.session.members import EngineContext, EngineSession
+from sync_runtime.session.receive import MemberContext, ReceiverSession
+from sync_runtime.session.relay import place
+from sync_runtime.sidecar.fail_back import FailBack
+from sync_runtime.sidecar.plans import Place
+from sync_runtime.sidecar.reports import report_of, reported
+from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY
+from sync_runtime.transport.dialler import Dialler
+from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
+
+if TYPE_CHECKING:
+    from sync_runtime.sidecar.brain import Sidecar
+
+_log = logging.getLogger(__name__)
+DEFAULT_STREAMS = 8
+STATUS_EVERY_S = 1.0
+TRACE_ENDS_AFTER_S = 10.0
+"""A member's part of a version's trace, after activation."""
+MAX_TIMED = 64
+
+
+class Rollout:
+    """Receives, serves its engine, and where it is a relay its region."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        settings = sidecar.settings
+        files = sidecar.identity.current().files
+        sidecar.versions.fence.term = sidecar.plans.plan.term
+        self._signers = TrustedSigners(files.ca_pem, settings.group_uid)
+        self._began: dict[ObjectKey, float] = {}
+        """When objects were offered; the last few."""
+        self._files = files
+        self._term = sidecar.plans.plan.term
+        self.engine = EngineSession(
+            EngineContext(
+                spool=sidecar.spool,
+                versions=sidecar.versions,
+                follow=self._follow,
+                moved=self._moved,
+                changed=self._changed,
+                timed=self._timed,
+                spawn=sidecar.spawn,
+            )
+        )
+        self.receiver = ReceiverSession(
+            MemberContext(
+                spool=sidecar.spool,
+                versions=sidecar.versions,
+                distributor=sidecar.distributor,
+                signers=self._signers,
+                group_uid=settings.group_uid,
+                codecs=self._codecs,
+                bounds=self._bounds,
+                begun=self._begun,
+                received=self._received,
+            ),
+            self.engine,
+        )
+        self._dialler = Dialler(
+            sidecar.plans.parents(),
+            tls=sidecar.identity.client_context,
+            hello=Hello(
+                protocols=[1],
+                kind="control",
+                group=settings.group_uid,
+                member=settings.member,
+                cluster=settings.cluster,
+                region=settings.region,
+                role="rollout",
+                term=sidecar.plans.plan.term,
+            ),
+            emit=sidecar.emit,
+            sink=self.receiver.sink,
+        )
+        self._fail_back = FailBack(self._dialler, sidecar.plans.parents)
+        self._status: Status | None = None
+        self._status_link: object = None
+        self._status_at = 0.0
+
+    def start(self) -> None:
+        """Dials."""
+        self._dialler.start()
+
+    async def close(self) -> None:
+        """Hangs up and ends what is being committed."""
+        await asyncio.to_thread(self._dialler.close)
+        await self.receiver.close()
+
+    def plan_changed(self) -> None:
+        """Other parents, or another term."""
+        sidecar = self._sidecar
+        if sidecar.versions.fence.term < sidecar.plans.plan.term:
+            sidecar.versions.fence.term, sidecar.versions.fence.incarnation = sidecar.plans.plan.term, None
+        self.heard()
+        self._dialler.set_parents(sidecar.plans.parents())
+        self.receiver.follow()
+
+    def heard(self) -> None:
+        """The parent said something: the newest term goes into the next HELLO."""
+        term = self._sidecar.versions.fence.term
+        if term != self._term:
+            self._term = term
+            self._dialler.set_term(term)
+
+    async def keep_house(self) -> None:
+        """Tells the parent what is needed, keeps the spool small, and heeds new certificates."""
+        files = self._sidecar.identity.current().files
+        if files.ca_pem != self._files.ca_pem:
+            self._signers.replace_ca(files.ca_pem)
+        if files != self._files:
+            self._files = files
+            self._dialler.renew()
+        self._tell_status()
+        await self._fail_back.look(is_idle=not self.receiver.incoming)
+        await self._sidecar.retain()
+
+    def streams_for(self, cluster: str, region: str) -> int:
+        """Inside a region two streams fill what there is."""
+        return 2 if region == self._sidecar.settings.region else DEFAULT_STREAMS
+
+    def stands_on(self) -> list[VersionRef]:
+        """What its engine stands on."""
+        return [version for version in (self.engine.live, self.engine.staged) if version is not None]
+
+    def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
+        """A child asked for what is not here."""
+        self.receiver.request(key, blocks)
+
+    def report(self) -> MemberReport:
+        """How it is."""
+        engine = self.engine
+        trouble = None
+        if engine.trouble is not None:
+            trouble = Trouble(reason=engine.trouble[0], message=engine.trouble[1][:200])
+        states = {
+            ServiceState.STARTING: "Starting",
+            ServiceState.JOINING: "Joining",
+            ServiceState.POISONED: "Poisoned",
+        }
+        state = states.get(engine.state, "Serving")
+        head = self._sidecar.versions.head
+        if state == "Serving" and head is not None and engine.live != head:
+            state = "CatchingUp" if engine.live is None or head.seq - engine.live.seq > 1 else "Serving"
+        staged = engine.staged
+        return report_of(
+            self._sidecar,
+            state,
+            trouble=trouble,
+            version=None if engine.live is None else reported(engine.live, None),
+            staged_seq=None if staged is None else staged.seq,
+            scrub={True: "Passed", False: "Failed", None: None}[engine.scrub_passed],
+            parent=self.receiver.parent,
+            tokens_per_second=engine.tokens_per_second,
+            pause_millis=None if engine.pause_us is None else engine.pause_us // 1000,
+        )
+
+    def _follow(self) -> None:
+        self.receiver.follow()
+
+    def _moved(self) -> None:
+        self.receiver.moved()
+
+    def _changed(self) -> None:
+        self._tell_status()
+        self._sidecar.keeper.wake()
+
+    def _tell_status(self) -> None:
+        link = self._dialler.link
+        if link is not self._status_link:
+            self._status, self._status_link = None, link
+        if link is None:
+            return
+        below = [*self._sidecar.distributor.needed(), *self.stands_on()]
+        head = self._sidecar.versions.head
+        same = [version for version in below if head is None or version.lineage == head.lineage]
+        oldest = min(same or below, key=lambda version: version.seq, default=None)
+        members = 1 + sum(view.status.members if view.status else 1 for view in self._sidecar.distributor.children)
+        status = Status(serving=place(self.engine.live), needs=place(oldest), members=members)
+        now = time.monotonic()
+        if status != self._status and now - self._status_at >= STATUS_EVERY_S:
+            self._status, self._status_at = status, now
+            link.send(status)
+
+    def _link_plan(self) -> LinkPlan | None:
+        """What the plan says of the link from the parent."""
+        link = self._dialler.link
+        if link is None:
+            return None
+        return self._sidecar.plans.link_from(Place(link.endpoint.cluster, link.endpoint.region))
+
+    def _codecs(self) -> tuple[str, ...]:
+        plan = self._link_plan()
+        return ("tight", "fast") if plan is not None and plan.codec == "Tight" else ("fast",)
+
+    def _bounds(self) -> tuple[Bounds | None, Bounds | None]:
+        plan = self._link_plan()
+        if plan is None:
+            return None, None
+        streams, sizes = plan.streams, plan.bucket_bytes
+        return (
+            Bounds(seed=streams.seed, min=streams.min, max=streams.max),
+            Bounds(seed=sizes.seed, min=sizes.min, max=sizes.max),
+        )
+
+    def _begun(self, begin: Begin) -> str:
+        """An object is offered: this member's part of its version's trace begins; children join below it."""
+        key = parse_key(begin.key)
+        self._began[key] = time.monotonic()
+        while len(self._began) > MAX_TIMED:
+            del self._began[next(iter(self._began))]
+        return self._sidecar.traces.join(begin.trace, key.lineage, key.target_seq)
+
+    def _received(self, key: ObjectKey) -> None:
+        self._timed(RECEIVE, key.target, self._since_begin_us(key))
+
+    def relayed(self, key: ObjectKey) -> None:
+        """A child has all of an object; the last one ends this member's work as a relay."""
+        if not any(key in view.transfers.values() for view in self._sidecar.distributor.children):
+            self._timed(RELAY, key.target, self._since_begin_us(key))
+
+    def _since_begin_us(self, key: ObjectKey) -> int:
+        now = time.monotonic()
+        return int((now - self._began.get(key, now)) * 1e6)
+
+    def _timed(self, stage: str, version: VersionRef, spent_us: int) -> None:
+        _log.info("version %d: %s %d us", version.seq, stage, spent_us)
+        self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
+        if stage == ACTIVATE:  # a scrub may follow, and children may still be served
+            end = partial(self._sidecar.traces.finish, version.lineage, version.seq)
+            asyncio.get_running_loop().call_later(TRACE_ENDS_AFTER_S, end)

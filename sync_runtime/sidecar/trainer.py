@@ -1,0 +1,138 @@
+"""The sidecar of a trainer: publishes, makes what members need to catch up, serves relays and members."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef
+from sync_runtime.bucket.manifest import Version
+from sync_runtime.contract.reports import MemberReport
+from sync_runtime.errors import SignatureError, SyncError
+from sync_runtime.identity.errors import IdentityError
+from sync_runtime.identity.signing import Signer
+from sync_runtime.session.catch_up import Maker, MakerSettings
+from sync_runtime.session.machine import PublishState
+from sync_runtime.session.publish import PublisherSession, TrainerContext
+from sync_runtime.sidecar.reports import report_of, reported
+from sync_runtime.telemetry.names import EXTRACT
+
+if TYPE_CHECKING:
+    from sync_runtime.sidecar.brain import Sidecar
+
+_log = logging.getLogger(__name__)
+DEFAULT_STREAMS = 8
+
+
+class CannotMakeError(SyncError):
+    """What was asked for cannot be made from what is here."""
+
+
+class Trainer:
+    """Publishes; serves relays and members."""
+
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        spool, versions = sidecar.spool, sidecar.versions
+        # An operator allocates terms for all its clusters; without one, this spool's lock makes ours unique.
+        allocated = sidecar.plans.plan.term
+        term = spool.next_term(max(1, allocated)) if sidecar.settings.lease_dir is not None else allocated
+        versions.fence.admit(term, spool.incarnation(term))
+        self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
+        self.engine = PublisherSession(
+            TrainerContext(
+                spool=spool,
+                versions=versions,
+                distributor=sidecar.distributor,
+                group_uid=sidecar.settings.group_uid,
+                sign=self._sign,
+                bucket_bytes=sidecar.links.bucket_bytes,
+                streams=sidecar.links.streams,
+                trace=lambda version: sidecar.traces.begin(version.lineage, version.seq),
+                published=self._published,
+                failed=self._failed,
+            )
+        )
+
+    def start(self) -> None:
+        """Nothing to dial."""
+        self._announce_signer()
+
+    async def close(self) -> None:
+        """What is being made durable becomes so."""
+        await self.engine.close()
+
+    def plan_changed(self) -> None:
+        """A trainer's term comes with its start."""
+
+    async def keep_house(self) -> None:
+        """Certificates may have been renewed."""
+        self._announce_signer()
+
+    def streams_for(self, cluster: str, region: str) -> int:
+        """Streams that a new child shall hold open."""
+        return DEFAULT_STREAMS
+
+    def stands_on(self) -> list[VersionRef]:
+        """The newest version."""
+        return [] if self.engine.version is None else [self.engine.version]
+
+    def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
+        """Makes what a child asked for."""
+        self._sidecar.spawn(self._make(key, blocks))
+
+    def report(self) -> MemberReport:
+        """How it is."""
+        version = self.engine.version
+        return report_of(
+            self._sidecar,
+            "Starting" if self.engine.state in (PublishState.WAITING, PublishState.OPENING) else "Serving",
+            version=None if version is None else reported(version, self.engine.step),
+        )
+
+    async def _make(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
+        distributor = self._sidecar.distributor
+        try:
+            if blocks is not None:
+                raise CannotMakeError("parts of anchors are made where the library codes")
+            if key.is_anchor:
+                await self._make_anchor(key)
+            else:
+                await asyncio.to_thread(self._maker.make, key)
+        except SyncError as error:
+            _log.info("%s cannot be made: %s", key, error)
+            distributor.missing(key, "NotFound")
+            return
+        distributor.made(key)
+
+    async def _make_anchor(self, key: ObjectKey) -> None:
+        base = self.engine.snapshot()
+        if base is None or base.version != key.target:
+            raise CannotMakeError("the snapshot is of another version by now")
+        mirror = base.mirror
+        await asyncio.to_thread(
+            self._maker.make_anchor, key, mirror.bound(), Version(key.target_seq, base.digest), mirror.layout
+        )
+
+    def _sign(self, document: bytes) -> bytes:
+        try:
+            return Signer.of(self._sidecar.identity.current().files).sign(document)
+        except IdentityError as error:
+            raise SignatureError(f"the manifest cannot be signed: {error}") from error
+
+    def _announce_signer(self) -> None:
+        chain = Signer.of(self._sidecar.identity.current().files).chain_pem
+        self._sidecar.distributor.add_signer(chain.decode())
+
+    def _published(self, version: VersionRef, timings_us: Mapping[str, int]) -> None:
+        _log.info("version %d is durable (%s)", version.seq, ", ".join(f"{k} {v} us" for k, v in timings_us.items()))
+        stages = {EXTRACT: timings_us.get("copy", 0), **timings_us}  # coder `sidecar`: the library only copies
+        self._sidecar.traces.timings(version.lineage, version.seq, stages)
+        self._sidecar.keeper.wake()
+        self._sidecar.spawn(self._sidecar.retain())
+
+    def _failed(self, version: VersionRef, reason: str) -> None:
+        _log.warning("version %d was not published: %s", version.seq, reason)
+        self._sidecar.traces.finish(version.lineage, version.seq, error=reason)
