@@ -154,24 +154,33 @@ def _parse_position(body: memoryview, first: int, count: int) -> tuple[NDArray[n
 
 
 def _parse_value(body: memoryview, first: int, count: int, num_classes: int) -> tuple[NDArray[np.uint32], int]:
+    """Follows the masks first, then reads all frequencies at once: a decoder waits for this."""
+    masks, starts, size = _value_masks(body, count)
+    if not masks[0] or not masks[-1] or any(mask >> num_classes for mask in masks):
+        raise FormatError("a value table has empty ends, or classes that its dtype does not have")
+    if size > len(body):
+        raise TruncatedError("the tables section ends inside a value table")
+    present = (np.array(masks, np.int64)[:, None] >> np.arange(MAX_CLASSES)) & 1 > 0  # [contexts, classes]
+    places = np.array(starts)[:, None] // 2 + np.cumsum(present, axis=1) - 1
+    words = np.frombuffer(body[:size], "<u2")
+    rows = np.where(present, words[np.where(present, places, 0)], 0).astype(np.uint32)
+    if (present & (rows == 0)).any() or (present.any(axis=1) & (rows.sum(axis=1) != PROBABILITY_ONE)).any():
+        raise FormatError("the frequencies of a value context do not sum to one")
     table = np.zeros((MAX_CONTEXTS, MAX_CLASSES), np.uint32)
-    at = 0
-    for context in range(first, first + count):
+    table[first : first + count] = rows
+    return table, size
+
+
+def _value_masks(body: memoryview, count: int) -> tuple[list[int], list[int], int]:
+    """Masks of the classes present, where each context's frequencies start, and the bytes of all."""
+    masks, starts, at = [], [], 0
+    for _ in range(count):
         if len(body) - at < 4:
             raise TruncatedError("the tables section ends inside a value table")
-        mask = int.from_bytes(body[at : at + 4], "little")
-        at += 4
-        present = [number for number in range(MAX_CLASSES) if mask >> number & 1]
-        if (not mask and context in (first, first + count - 1)) or mask >> num_classes:
-            raise FormatError("a value table has empty ends, or classes that its dtype does not have")
-        if len(body) - at < 2 * len(present):
-            raise TruncatedError("the tables section ends inside a value table")
-        frequencies = np.frombuffer(body[at : at + 2 * len(present)], "<u2").astype(np.uint32)
-        at += 2 * len(present)
-        if mask and (not frequencies.all() or int(frequencies.sum()) != PROBABILITY_ONE):
-            raise FormatError("the frequencies of a value context do not sum to one")
-        table[context, present] = frequencies
-    return table, at
+        masks.append(int.from_bytes(body[at : at + 4], "little"))
+        starts.append(at + 4)
+        at += 4 + 2 * masks[-1].bit_count()
+    return masks, starts, at
 
 
 def _pack_classes(row: NDArray[np.uint32]) -> bytes:

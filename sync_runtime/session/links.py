@@ -20,7 +20,7 @@ from sync_runtime.tuning import model
 from sync_runtime.tuning.controller import Decision, LinkController
 from sync_runtime.tuning.samples import PayloadSample
 
-COLD_STREAMS = 32
+COLD_STREAMS = 64
 COLD_GROWTH = 4
 """Cold streams are so many that their windows need to grow by this factor only."""
 
@@ -38,8 +38,7 @@ class TunedLink:
         self._meter = LinkMeter(ends)
         self._bounds = bounds
         self._controller = LinkController(memory.get(self._key), bounds)
-        self._payloads = 0
-        self._fed = bounds.streams.max
+        self._carried_by = 0
         link.remember_rate(self._controller.estimates.capacity_bytes_per_s)
         self._apply(self._cold(self._controller.decision))
 
@@ -56,12 +55,15 @@ class TunedLink:
         """A new plan."""
         self._bounds = bounds
         self._follow(self._controller.set_bounds(bounds))
+        self.before_payload(None)
 
     def before_payload(self, size_bytes: int | None) -> Decision:
-        """Set the link up for an object that is about to be sent; its size may be unknown yet."""
+        """Set the link up for an object that is about to be sent; its size may be unknown yet.
+
+        Not needed: after each payload the link is set up for another like it.
+        """
         decision = self._controller.decision if size_bytes is None else self._controller.for_payload(size_bytes)
-        decision = self._cold(decision) if not self._payloads else self._from_more(decision)
-        self._fed = decision.streams
+        decision = self._from_more(decision) if self._carried_by else self._cold(decision)
         self._apply(decision)
         return decision
 
@@ -104,13 +106,14 @@ class TunedLink:
         self._follow(self._controller.set_congestion_control(self._meter.congestion_control))
         self._observe(sample, event.ended_s)
         self._memory.put(self._key, self._controller.state)
-        self._payloads += 1
-        if self._fed <= self._controller.decision.open_streams:  # not while a cold start's many are given up by halves
+        self._carried_by = event.streams
+        self.before_payload(None)
+        if event.streams <= self._controller.decision.open_streams:  # not while a cold start's are given up by halves
             self.link.trim_streams()
 
     def _from_more(self, decision: Decision) -> Decision:
         """Fewer streams than the last payload had: by half at a time, so that no window has to grow much at once."""
-        streams = max(decision.streams, self._fed // 2)
+        streams = max(decision.streams, self._carried_by // 2)
         return replace(decision, streams=streams, open_streams=max(streams, decision.open_streams))
 
     def _cold(self, decision: Decision) -> Decision:

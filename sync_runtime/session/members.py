@@ -66,9 +66,7 @@ class EngineSession:
         self._weights = EngineWeights(context.spool)
         self._stager = Stager(self._weights, context.versions)
         self._scrubber = Scrubber(
-            ScrubContext(
-                self._machine, self._weights, self._stager, context.versions, context.spawn, self._note_trouble
-            )
+            ScrubContext(self._machine, self._weights, self._stager, context.spawn, self._note_trouble)
         )
         self._library: LibraryLink | None = None
         self._open: local.Open | None = None
@@ -136,8 +134,16 @@ class EngineSession:
             if found is not None and not self._staging:
                 self._become(found)
                 self._tell(local.Known(found.lineage, found.seq, digest, self._step(found)))
+        if library is not None and self._is_contradicted():
+            library.hang_up()  # it opens with its full digest, and that is looked up again
         self._tell_head()
         self._advance()
+
+    def _is_contradicted(self) -> bool:
+        """Whether the live weights are known as another version than a parent once said, without a signature."""
+        live, digest, versions = self._weights.live, self._weights.digest, self._context.versions
+        found = None if live is None or digest is None else versions.find(digest)
+        return found is not None and found != live and versions.digest(live) != digest
 
     def arrived(self, stored: StoredObject) -> None:
         """An object is in the spool."""
@@ -391,7 +397,7 @@ class EngineSession:
         self._scrubber.switched()
         self._context.timed("apply", version, pause_us)
         await asyncio.to_thread(self._weights.commit, version)
-        self._weights.activated(version, self._context.versions.digest(version))
+        self._weights.activated(version)
         self._timed_since("activate")
         self._context.changed()
         self._advance()

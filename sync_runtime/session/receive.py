@@ -17,6 +17,7 @@ from sync_runtime.bucket.keys import ObjectKey, VersionRef, check_manifest, pars
 from sync_runtime.bucket.manifest import Manifest, open_envelope, parse_manifest
 from sync_runtime.bucket.spool import ObjectReceiver, Spool, StoredObject
 from sync_runtime.errors import (
+    DigestError,
     FenceError,
     FormatError,
     SignatureError,
@@ -103,8 +104,6 @@ class Incoming:
     envelope: bytes | None = None
     manifest: Manifest | None = None
     committing: bool = False
-    resumed: bool = False
-    """Whether buckets came before this link."""
 
 
 class SpoolSink:
@@ -150,8 +149,12 @@ class ReceiverSession:
         self._wanted: set[ObjectKey] = set()
         self._told: VersionRef | None = None
         """What the parent takes us to hold, with what it has begun to send."""
+        self._from_before: set[ObjectKey] = set()
+        """Objects of which buckets came before this link: what is wrong with them may not be this parent's doing."""
         self._greeted = False
         """Whether the parent was told what is held."""
+        self._from_before: set[ObjectKey] = set()
+        """Objects of which buckets came before this link."""
         self._trainer: tuple[int, str] | None = None
         """Term and incarnation under which what is partial came; None: another process took it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -174,11 +177,11 @@ class ReceiverSession:
     def connected(self, parent: Parent) -> None:
         """A parent welcomed us: ask for the rest of what is partial, then say what is held."""
         self._parent, self._transfers, self._told = parent, {}, None
+        self._context.versions.doubt()  # what the last one said without a signature counts no longer
         self._wanted.clear()  # of whom it was asked is gone
         self._greeted = False
-        for incoming in self._incoming.values():
-            incoming.resumed = True
-        if not self._context.spool.partial():
+        self._from_before = set(self._context.spool.partial())
+        if not self._from_before:
             self._go_on()  # otherwise after HEAD, which tells what of it became durable
 
     def _go_on(self) -> None:
@@ -199,7 +202,9 @@ class ReceiverSession:
                 self._void(key)
 
     def _void(self, key: ObjectKey) -> None:
+        self._from_before.discard(key)
         self._incoming.pop(key, None)
+        self._from_before.discard(key)
         self._transfers = {transfer: one for transfer, one in self._transfers.items() if one != key}
         self._wanted.discard(key)
         self._context.distributor.aborted(key, "Void")
@@ -268,11 +273,18 @@ class ReceiverSession:
             self._check_complete(incoming)
 
     def bucket_failed(self, key_text: str, error: Exception) -> None:
-        """The spool could not keep it; transport dropped the transfer."""
-        self.refusals[type(error).__name__] += 1
-        incoming = self._incoming.pop(parse_key(key_text), None)
+        """It could not be kept; transport dropped the transfer. No room: later. Contradictions are somebody's lie."""
+        key, parent = parse_key(key_text), self._parent
+        incoming = self._incoming.pop(key, None)
         if incoming is not None:
-            self._context.distributor.aborted(incoming.key, "NotKept")
+            self._context.distributor.aborted(key, "NotKept")
+        if isinstance(error, FormatError | DigestError):
+            if incoming is not None:
+                incoming.receiver.abort()  # which of the buckets is the wrong one nobody knows
+            if parent is not None and (incoming is None or not incoming.resumed):
+                self._turn_away(parent, BAD_PARENT, str(error))
+                return
+        self.refusals[type(error).__name__] += 1
         self._soon(self.follow)
 
     async def close(self) -> None:
@@ -348,7 +360,7 @@ class ReceiverSession:
                 self._drop(begin.transfer, "NoRoom")
                 self._soon(self.follow)
                 return
-            incoming = self._incoming[key] = Incoming(key, begin, receiver, resumed=bool(receiver.kept_bytes))
+            incoming = self._incoming[key] = Incoming(key, begin, receiver)
             template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
@@ -365,7 +377,9 @@ class ReceiverSession:
         kept_bytes = incoming.receiver.kept_bytes
         incoming.receiver.check(manifest)
         if incoming.receiver.kept_bytes < kept_bytes:
-            if incoming.resumed:  # of a trainer that died before it was durable: its successor wrote it anew
+            if (
+                incoming.key in self._from_before
+            ):  # of a trainer that died before it was durable: its successor wrote it anew
                 self.refusals["VoidBuckets"] += 1
                 self._void(incoming.key)
                 self.follow()
@@ -439,6 +453,9 @@ class ReceiverSession:
         self._context.distributor.aborted(key, reason)
         if reason == "NotFound":
             self._engine.no_way(key)
+            if key.is_anchor:
+                self._soon(self.follow)  # nobody can make one now: asking at once would go round and round
+                return
         self.follow()
 
     def _ask_rest(self, key: ObjectKey) -> None:
@@ -483,9 +500,10 @@ class ReceiverSession:
             self._parent.send(Drop(transfer=transfer, reason=reason))
 
     def _turn_away(self, parent: Parent, reason: str, message: str) -> None:
-        self.refusals[reason] += 1
-        if reason == BAD_PARENT:
+        if reason == BAD_PARENT:  # counted with the end of the link, as what transport finds
             self._context.versions.doubt()
+        else:
+            self.refusals[reason] += 1
         parent.close(reason, message, retry=False)
 
 

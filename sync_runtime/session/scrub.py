@@ -19,7 +19,6 @@ from sync_runtime.session.lists import ListStream, whole_blocks
 from sync_runtime.session.machine import Machine, ServiceEffect, ServiceEvent, ServiceState
 from sync_runtime.session.mirror import Mirror
 from sync_runtime.session.stager import Stager
-from sync_runtime.session.versions import Versions
 from sync_runtime.session.weights import EngineWeights
 
 
@@ -30,7 +29,6 @@ class ScrubContext:
     machine: Machine[ServiceState, ServiceEvent, ServiceEffect]
     weights: EngineWeights
     stager: Stager
-    versions: Versions
     spawn: Callable[[object], None]
     """Runs a coroutine beside the rest; its failure is logged."""
     note: Callable[[str, str], None]
@@ -116,7 +114,7 @@ class Scrubber:
             intake.remove()
             passed = not blocks
         else:
-            passed = message.digest == self._context.versions.digest(live)
+            passed = message.digest == self._context.weights.digest
         self._judge(live, blocks, passed=passed)
         await library.send(local.Scrubbed(passed, tuple(ranges_of(blocks))))
         if blocks:

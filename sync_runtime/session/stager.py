@@ -78,8 +78,8 @@ class Stager:
             finally:
                 self._answer = self._handing = self._taken = None
 
-    def _staged(self, version: VersionRef) -> Callable[[], None]:
-        return lambda: self._weights.staged.append(version)
+    def _staged(self, stored: StoredObject) -> Callable[[], None]:
+        return lambda: self._weights.stage(stored.key.target, str(stored.facts.target.digest))
 
     async def _list(self, library: LibraryLink, stored: StoredObject) -> None:
         layout, stages, base = self._weights.layout_of(stored), self._weights.stages, stored.key.base
@@ -92,7 +92,7 @@ class Stager:
         stream = ListStream(stages.mirror.blocks, layer.staged)
         message = self._message(stored, base, "list", stream.size_bytes)
         try:
-            await self.hand_over(library, message, stream.chunks(), self._staged(stored.key.target))
+            await self.hand_over(library, message, stream.chunks(), self._staged(stored))
         except SyncError:
             stages.unstage(self._weights.newest or stages.active)
             raise
@@ -100,7 +100,7 @@ class Stager:
     async def _object(self, library: LibraryLink, stored: StoredObject) -> None:
         view = await asyncio.to_thread(stored.view)
         message = self._message(stored, stored.key.base, "object", len(view))
-        await self.hand_over(library, message, _cut(view), self._staged(stored.key.target))
+        await self.hand_over(library, message, _cut(view), self._staged(stored))
 
     async def _anchor(self, library: LibraryLink, stored: StoredObject) -> bool:
         target, weights = stored.key.target, self._weights
@@ -135,7 +135,7 @@ class Stager:
         message = self._message(stored, live, "list", stream.size_bytes)
         weights.replacement = (stored.key.target, mirror)
         try:
-            await self.hand_over(library, message, stream.chunks(), self._staged(stored.key.target))
+            await self.hand_over(library, message, stream.chunks(), self._staged(stored))
         except SyncError:
             weights.replacement = None
             mirror.remove()

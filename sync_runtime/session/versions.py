@@ -141,13 +141,13 @@ class Versions:
 
     def prove(self, version: VersionRef, digest: str) -> None:
         """A manifest with the trainer's signature names this digest: it counts more than anybody's word."""
-        lineage = self._lineages.get(version.lineage)
-        if lineage is not None:
-            lineage.digests[version.seq] = digest
-            lineage.proved.add(version.seq)
+        self.learn_lineage(version.lineage, (), start=None, current=False)
+        lineage = self._lineages[version.lineage]
+        lineage.digests[version.seq] = digest
+        lineage.proved.add(version.seq)
 
     def doubt(self) -> None:
-        """A parent was caught lying: forget what nobody signed. The next parent tells again."""
+        """Forgets what nobody signed: whose word it was is gone. The next parent tells again what is newest."""
         for lineage in self._lineages.values():
             lineage.digests = {seq: digest for seq, digest in lineage.digests.items() if seq in lineage.proved}
         self._head_is_old = True

@@ -28,6 +28,8 @@ class EngineWeights:
         """Of the live weights, whether or not they are a version."""
         self.staged: list[VersionRef] = []
         """What the library has staged, oldest first."""
+        self._digests: dict[VersionRef, str] = {}
+        """Of what is staged, as signed manifests name them."""
         self.replacement: tuple[VersionRef, Mirror] | None = None
         """A mirror that takes over when its version is activated: whole weights for one that was too far behind."""
 
@@ -66,16 +68,23 @@ class EngineWeights:
         if self.stages is not None and not self._is_replacement(version):
             self.stages.commit(version)
 
-    def activated(self, version: VersionRef, digest: str | None) -> None:
+    def stage(self, version: VersionRef, digest: str) -> None:
+        """The library has a version staged over the others."""
+        self.staged.append(version)
+        self._digests[version] = digest
+
+    def activated(self, version: VersionRef) -> None:
         """The mirror holds a version that was staged, and it is live now."""
+        digest = self._digests[version]
         if self.replacement is not None and self._is_replacement(version):
             _, mirror = self.replacement
             self.replacement, staged = None, self.staged
-            self.replaced(version, mirror, digest or "")
+            self.replaced(version, mirror, digest)
             self.staged = staged
         self.live, self.digest = version, digest
         if version in self.staged:
             del self.staged[: self.staged.index(version) + 1]
+        self._digests = {one: self._digests[one] for one in self.staged}
 
     def _is_replacement(self, version: VersionRef) -> bool:
         return self.replacement is not None and self.replacement[0] == version

@@ -64,6 +64,8 @@ from sync_runtime.transport.messages import Follow, Hello
 _log = logging.getLogger(__name__)
 HOUSEKEEPING_S = 1.0
 LOG_EVERY_S = 60.0
+BAD_ENDS = frozenset({"BadParent", "BadFrame"})
+"""Why we ended the link to a parent that broke the rules."""
 TELEMETRY_CLOSE_S = 0.6
 """The end of a sidecar does not wait longer for a backend: a pod has little time, and versions matter more."""
 
@@ -240,6 +242,8 @@ class Sidecar:
                 role.receiver.connected(link)
             case ParentGone(link=link, reason=reason, message=message):
                 _log.info("%s is gone: %s %s", link.name, reason, message)
+                if reason in BAD_ENDS:
+                    self.refusals[reason] += 1
                 role.receiver.gone(link)
             case BucketKept(key=key, index=index):
                 role.receiver.bucket_kept(key, index)

@@ -12,7 +12,7 @@ from typing import Final
 WINDOW_S: Final = 0.2
 WINDOW_RTTS: Final = 2.0
 REMEMBERED_PAYLOADS: Final = 4
-SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.1, 2.0
+SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.25, 2.0
 """Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
 SETTLED_GROWTH: Final = 1.1
 """A payload that beat all before it by more has not seen the link's limit yet."""

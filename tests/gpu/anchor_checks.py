@@ -21,6 +21,16 @@ from tests.gpu.support import Case, on
 SEQ = (7 << 40) | 0xFFFFFFF5
 
 
+def gaussian(case: Case, seed: int = 0) -> Case:
+    """The case with new floats that are like weights: their exponents can be packed, random bits cannot."""
+    rng = np.random.default_rng(seed)
+    for name, tensor in case.new.items():
+        if tensor.is_floating_point():
+            values = torch.from_numpy(np.asarray(rng.standard_normal(tensor.shape) * 0.02, np.float32))
+            case.new[name] = values.to(tensor.dtype)
+    return case
+
+
 def cpu_anchor(case: Case) -> bytes:
     """The anchor of the new state as the CPU writes it."""
     sink = io.BytesIO()

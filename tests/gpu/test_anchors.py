@@ -1,7 +1,7 @@
 import pytest
 
 from sync_runtime.tensors.layout import Shards
-from tests.gpu.anchor_checks import check_anchor, check_hostile_anchors, cpu_anchor
+from tests.gpu.anchor_checks import check_anchor, check_hostile_anchors, cpu_anchor, gaussian
 from tests.gpu.checks import mutants_of
 from tests.gpu.support import make_case
 
@@ -17,6 +17,12 @@ MIXED = [
 def test_anchors_are_the_cpus(batch_elements: int) -> None:
     case = make_case(MIXED, 0.3, block_elements=1 << 18)
     assert check_anchor(case, "cuda", batch_elements=batch_elements) == {4, 5}
+
+
+@pytest.mark.parametrize("dtype", ["F16", "F8_E4M3", "F8_E5M2", "F32"])
+def test_packed_anchors_of_every_float_are_the_cpus(dtype: str) -> None:
+    case = gaussian(make_case([("a", dtype, (333, 999)), ("n", dtype, (100,))], 0.3, block_elements=1 << 18))
+    assert 4 in check_anchor(case, "cuda", batch_elements=1 << 28)
 
 
 def test_anchors_of_a_sharded_grid_are_read_and_written_through_strides() -> None:

@@ -56,10 +56,9 @@ def count_common(first, where, other_first, other_where, common, SIZE: tl.conste
 
 @triton.jit
 def place_entries(
-    first, where, value, other_first, other_where, out_first, out_where, out_value,
-    YIELDS: tl.constexpr, SIZE: tl.constexpr,
+    first, where, value, other_first, other_where, out_first, out_where, out_value, SIZE: tl.constexpr
 ):  # fmt: skip
-    """One program per block: a list's entries to their places in the folded one; YIELDS: not those that both have."""
+    """One program per block: a list's entries to their places in the folded one. Positions that both have share one."""
     block = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(first + block), tl.load(first + block + 1)
     other_begin, other_end = tl.load(other_first + block), tl.load(other_first + block + 1)
@@ -74,11 +73,8 @@ def place_entries(
         same = there & ((tl.load(other_where + other_begin + rank, mask=there, other=0) & POSITION_MASK) == position)
         flags = same.to(tl.int32)
         place = sink + (at - begin) + rank - (before + tl.cumsum(flags, 0) - flags)
-        kept = inside
-        if YIELDS:
-            kept = inside & (same == 0)
-        tl.store(out_where + place, position, mask=kept)
-        tl.store(out_value + place, tl.load(value + at, mask=kept, other=0), mask=kept)
+        tl.store(out_where + place, position, mask=inside)
+        tl.store(out_value + place, tl.load(value + at, mask=inside, other=0), mask=inside)
         before += tl.sum(flags, 0)
 
 
@@ -91,11 +87,10 @@ def folded(section: Section, earlier: ChangeList, later: ChangeList) -> ChangeLi
     first[1:] -= common.cumsum(0)
     out = new_list(section, int(first[-1].item()))
     out.first.copy_(first)
-    for mine, other, yields in ((earlier, later, True), (later, earlier, False)):
+    for mine, other in ((earlier, later), (later, earlier)):  # in this order: the later bits are written last
         place_entries[grid](
-            mine.first, mine.where, mine.value, other.first, other.where, out.first, out.where, out.value,
-            YIELDS=yields, SIZE=_SIZE,
-        )  # fmt: skip
+            mine.first, mine.where, mine.value, other.first, other.where, out.first, out.where, out.value, SIZE=_SIZE
+        )
     return out
 
 

@@ -40,6 +40,10 @@ class Recorder:
             self._events.append(event)
             self._more.notify_all()
 
+    def everything(self) -> list[Event]:
+        with self._more:
+            return list(self._events)
+
     def all(self, kind: type[_Event]) -> list[_Event]:
         with self._more:
             return [event for event in self._events if isinstance(event, kind)]

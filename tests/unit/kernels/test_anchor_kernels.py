@@ -4,7 +4,7 @@ import pytest
 
 from sync_runtime.codec import rules
 from sync_runtime.codec.gpu import plans
-from tests.gpu.anchor_checks import check_anchor, check_hostile_anchors, cpu_anchor
+from tests.gpu.anchor_checks import check_anchor, check_hostile_anchors, cpu_anchor, gaussian
 from tests.gpu.checks import mutants_of
 from tests.gpu.support import make_case
 
@@ -21,8 +21,9 @@ def many_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("many_lanes")
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F8_E4M3", "F8_E5M2", "F32"])
 def test_anchors_are_the_cpus(dtype: str) -> None:
-    case = make_case([("a", dtype, (7, 31)), ("b", dtype, (45,)), ("i", "I64", (5,)), ("z", "U8", (3,))], 0.5)
+    case = make_case([("a", dtype, (19, 31)), ("b", dtype, (45,)), ("i", "I64", (5,)), ("z", "U8", (3,))], 0.5)
     check_anchor(case, "cpu", batch_elements=100)
+    assert check_anchor(gaussian(case), "cpu", batch_elements=100) == {4, 5}
 
 
 def test_gaussian_weights_are_packed() -> None:
