@@ -20,7 +20,7 @@ from sync_runtime.tuning import model
 from sync_runtime.tuning.controller import Decision, LinkController
 from sync_runtime.tuning.samples import PayloadSample
 
-COLD_STREAMS = 64
+COLD_STREAMS = 32
 COLD_GROWTH = 4
 """Cold streams are so many that their windows need to grow by this factor only."""
 

@@ -153,8 +153,6 @@ class ReceiverSession:
         """Objects of which buckets came before this link: what is wrong with them may not be this parent's doing."""
         self._greeted = False
         """Whether the parent was told what is held."""
-        self._from_before: set[ObjectKey] = set()
-        """Objects of which buckets came before this link."""
         self._trainer: tuple[int, str] | None = None
         """Term and incarnation under which what is partial came; None: another process took it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -197,15 +195,17 @@ class ReceiverSession:
 
         It writes that one anew, under the same name and with other bytes.
         """
-        for key in self._context.spool.partial():
+        # Only what came before this link: a bucket of the next version may overtake the HEAD before it.
+        for key in tuple(self._from_before):
             if key.lineage == head.lineage and key.target_seq > head.seq:
                 self._void(key)
 
     def _void(self, key: ObjectKey) -> None:
         self._from_before.discard(key)
         self._incoming.pop(key, None)
-        self._from_before.discard(key)
-        self._transfers = {transfer: one for transfer, one in self._transfers.items() if one != key}
+        for transfer in [number for number, one in self._transfers.items() if one == key]:
+            del self._transfers[transfer]
+            self._drop(transfer, "Void")  # otherwise the parent takes it for held
         self._wanted.discard(key)
         self._context.distributor.aborted(key, "Void")
         self._context.spool.receive(key).abort()
@@ -260,6 +260,9 @@ class ReceiverSession:
             self._turn_away(parent, type(error).__name__.removesuffix("Error"), str(error))
         except (SignatureError, IdentityError, FormatError) as error:
             self._turn_away(parent, BAD_PARENT, str(error))
+        except SpoolError as error:  # no room, or too many objects are partial
+            self.refusals[type(error).__name__] += 1
+            self._soon(self.follow)
 
     def bucket_kept(self, key_text: str, index: int) -> None:
         """A bucket is verified and in the spool: pass it on."""
@@ -281,7 +284,9 @@ class ReceiverSession:
         if isinstance(error, FormatError | DigestError):
             if incoming is not None:
                 incoming.receiver.abort()  # which of the buckets is the wrong one nobody knows
-            if parent is not None and (incoming is None or not incoming.resumed):
+            blamed = key not in self._from_before
+            self._from_before.discard(key)
+            if parent is not None and blamed:
                 self._turn_away(parent, BAD_PARENT, str(error))
                 return
         self.refusals[type(error).__name__] += 1
@@ -364,6 +369,7 @@ class ReceiverSession:
             template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
+        incoming.begin = begin  # a parent before this one may have said something else
         self._transfers[begin.transfer] = key
         if key.base is not None and key.base == self._told:
             self._told = key.target
@@ -377,9 +383,7 @@ class ReceiverSession:
         kept_bytes = incoming.receiver.kept_bytes
         incoming.receiver.check(manifest)
         if incoming.receiver.kept_bytes < kept_bytes:
-            if (
-                incoming.key in self._from_before
-            ):  # of a trainer that died before it was durable: its successor wrote it anew
+            if incoming.key in self._from_before:  # a trainer died before it was durable: its successor wrote it anew
                 self.refusals["VoidBuckets"] += 1
                 self._void(incoming.key)
                 self.follow()

@@ -7,10 +7,11 @@ nothing is decoded. What is not on the shelf is asked for once, of whoever can m
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from sync_runtime.bucket.keys import ANCHOR, ObjectKey, VersionRef, delta_key, parse_key
-from sync_runtime.errors import FormatError
+from sync_runtime.errors import FormatError, TransportError
 from sync_runtime.session.catch_up import key_between
 from sync_runtime.session.position import lead_on
 from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, index_of, offer, place
@@ -127,6 +128,7 @@ class Distributor:
         """Every bucket of a transfer was acknowledged."""
         view = self._children.get(id(link))
         if view is not None and view.transfers.pop(transfer, None) is not None:
+            self._start_postponed(view)
             self._pump(view)
 
     # --- objects -----------------------------------------------------------------------------------------------------
@@ -192,7 +194,8 @@ class Distributor:
                 continue
             if want is None:
                 view.following = False  # it says anew what it holds, or that it wants whole weights
-            view.link.abort(view.link.begin(offer(key, None, self._versions), None), reason)
+            with contextlib.suppress(TransportError):  # it has just ended, or is told when it asks again
+                view.link.abort(view.link.begin(offer(key, None, self._versions), None), reason)
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +254,8 @@ class Distributor:
             if shelved is None:
                 self._ask(key, view, None)
                 return
-            self._start(view, shelved, frozenset())
+            if not self._start(view, shelved, frozenset()):
+                return
             view.holds = key.target
             self._moved()
 
@@ -287,20 +291,33 @@ class Distributor:
                 return key
         return None if only_shelved else delta_key(lineage, base, target)
 
-    def _start(self, view: ChildView, shelved: Shelved, have: frozenset[int]) -> None:
+    def _start(self, view: ChildView, shelved: Shelved, have: frozenset[int]) -> bool:
+        """Whether a transfer was begun; a link that has just ended, or has enough to do, takes none."""
         layout = shelved.begin.layout
         if layout not in view.layouts:
             document = self._supply.layout(layout)
             if document is not None:
                 view.link.send(LayoutDocument(document))
                 view.layouts.add(layout)
-        transfer = view.link.begin(shelved.begin, shelved.source)
+        try:
+            transfer = view.link.begin(shelved.begin, shelved.source)
+        except TransportError:
+            view.postponed[shelved.key] = have  # of no use where the link has ended: it is forgotten with the child
+            return False
         view.transfers[transfer] = shelved.key
         for index in shelved.indices:
             if index not in have:
                 view.link.add_bucket(transfer, index)
         if shelved.envelope is not None:
             view.link.complete(transfer, shelved.envelope)
+        return True
+
+    def _start_postponed(self, view: ChildView) -> None:
+        for key, have in list(view.postponed.items()):
+            del view.postponed[key]
+            shelved = self._find(key)
+            if shelved is None or not self._start(view, shelved, have):
+                return
 
     def _ask(self, key: ObjectKey, view: ChildView, want: Want | None) -> None:
         waiting = self._asked.setdefault(key, {})
@@ -318,8 +335,12 @@ class Distributor:
                 continue
             if want is not None:
                 self._start(view, shelved, covered(want.have))
-            elif view.following and view.holds == key.base and (view.want_anchor or not key.is_anchor):
-                self._start(view, shelved, frozenset())
+            elif (
+                view.following
+                and view.holds == key.base
+                and (view.want_anchor or not key.is_anchor)
+                and self._start(view, shelved, frozenset())
+            ):
                 view.holds = key.target
                 self._moved()
 

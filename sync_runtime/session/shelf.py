@@ -65,6 +65,8 @@ class ChildView:
     want_anchor: bool = False
     following: bool = False
     transfers: dict[int, ObjectKey] = field(default_factory=dict)
+    postponed: dict[ObjectKey, frozenset[int]] = field(default_factory=dict)
+    """What it asked for while its link had enough to do, with the buckets that it has."""
     layouts: set[str] = field(default_factory=set)
     status: Status | None = None
 

@@ -15,7 +15,7 @@ import numpy as np
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.bucket.spool import StoredObject
 from sync_runtime.delta.apply import StagedBlock
-from sync_runtime.errors import DigestError, SyncError
+from sync_runtime.errors import DigestError, LibraryLostError, SyncError
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
 from sync_runtime.offline.deltafile import Delta
@@ -73,6 +73,8 @@ class Stager:
             self._answer, self._taken = asyncio.get_running_loop().create_future(), taken
             self._handing = VersionRef(message.lineage, message.seq)
             try:
+                if library.is_lost:  # and `answered` was told so already
+                    raise LibraryLostError("the user's process went away before this version could be staged")
                 await library.stream(message, chunks, local.End())
                 await self._answer
             finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 import time
 from collections import Counter
@@ -17,16 +16,14 @@ from collections.abc import Mapping
 from sync_runtime import telemetry
 from sync_runtime.bucket.keys import ObjectKey, parse_key
 from sync_runtime.bucket.spool import Spool
-from sync_runtime.contract import names
 from sync_runtime.errors import FormatError, LocalProtocolError, SettingsError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
 from sync_runtime.local.link import LibraryLink
 from sync_runtime.local.messages import Hello as LocalHello
 from sync_runtime.local.messages import Message as LocalMessage
-from sync_runtime.membership.documents import LeaseName, LeaseTimes, pod_owner
-from sync_runtime.membership.file import FileLease
-from sync_runtime.membership.keeper import Lease, LeaseKeeper
+from sync_runtime.membership.documents import LeaseTimes
+from sync_runtime.membership.keeper import LeaseKeeper
 from sync_runtime.session.local_server import Admission as LocalAdmission
 from sync_runtime.session.local_server import LocalLimits, LocalServer
 from sync_runtime.session.mirror import sweep
@@ -34,12 +31,13 @@ from sync_runtime.session.relay import Distributor, Supply
 from sync_runtime.session.versions import Versions
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
+from sync_runtime.sidecar.parts import lease_of, origin_of, release
 from sync_runtime.sidecar.plans import PlanWatch
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
 from sync_runtime.telemetry.names import ATTR_BYTES, ATTR_PEER, ATTR_STREAMS, SEND
-from sync_runtime.telemetry.surface import Attributes, Origin, joins
+from sync_runtime.telemetry.surface import Attributes, joins
 from sync_runtime.telemetry.versions import VersionTraces
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import (
@@ -77,7 +75,7 @@ class Sidecar:
         self.settings, self.environment = settings, environment
         self.plans = PlanWatch(settings)
         check_role(settings, self.plans)
-        self.release = _release()
+        self.release = release()
         self.identity = CertificateWatch(settings.identity_dir)
         expect(self.identity.identity, group_uid=settings.group_uid, roles=(settings.role,), member=settings.member)
         retention = self.plans.plan.retention
@@ -100,12 +98,12 @@ class Sidecar:
             self.versions, Supply(stored=self.spool.stored, layout=self.spool.layout, request=self._request)
         )
         self.links = LinkBook(settings)
-        self.telemetry = telemetry.start(environment, _origin(settings, self.release))
+        self.telemetry = telemetry.start(environment, origin_of(settings, self.release))
         self.traces = VersionTraces(self.telemetry, self._is_sampled)
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
         self.local = LocalServer(str(settings.socket_path), self, LocalLimits(ring_bytes=settings.ring_bytes))
         self.listener: Listener | None = None
-        self.keeper = LeaseKeeper(self._lease(), self.role.report, self._lease_times)
+        self.keeper = LeaseKeeper(lease_of(settings), self.role.report, self._lease_times)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -275,21 +273,6 @@ class Sidecar:
     def _streams_for(self, hello: Hello) -> int:
         return self.role.streams_for(hello.cluster, hello.region)
 
-    def _lease(self) -> Lease:
-        settings = self.settings
-        if settings.lease_dir is not None:
-            return FileLease(settings.lease_dir, LeaseName(settings.lease_name, f"{settings.member}-{time.time_ns()}"))
-        from sync_runtime.membership.lease import KubernetesLease  # noqa: PLC0415 a heavy client, in pods only
-
-        name = LeaseName(
-            settings.lease_name,
-            settings.pod_uid,
-            settings.pod_namespace,
-            labels=names.group_labels(names.GroupKey(settings.group_namespace, settings.group), settings.group_uid),
-            owner=pod_owner(settings.pod_name, settings.pod_uid),
-        )
-        return KubernetesLease(name)
-
     def _lease_times(self) -> LeaseTimes:
         lease = self.plans.plan.lease
         return LeaseTimes(lease.duration_seconds, lease.renew_interval_seconds)
@@ -314,25 +297,6 @@ class Sidecar:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("a task of the sidecar failed", exc_info=task.exception())
-
-
-def _origin(settings: SidecarSettings, release: str) -> Origin:
-    return Origin(
-        group=settings.group,
-        group_uid=settings.group_uid,
-        cluster=settings.cluster,
-        region=settings.region,
-        member=settings.member,
-        role=settings.role,
-        runtime_version=release,
-    )
-
-
-def _release() -> str:
-    try:
-        return importlib.metadata.version("syncgroup")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def check_role(settings: SidecarSettings, plans: PlanWatch) -> None:

@@ -16,7 +16,6 @@ from sync_runtime.session.machine import ServiceState
 from sync_runtime.session.members import EngineContext, EngineSession
 from sync_runtime.session.receive import MemberContext, ReceiverSession
 from sync_runtime.session.relay import place
-from sync_runtime.sidecar.fail_back import FailBack
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY
@@ -88,7 +87,6 @@ class Rollout:
             emit=sidecar.emit,
             sink=self.receiver.sink,
         )
-        self._fail_back = FailBack(self._dialler, sidecar.plans.parents)
         self._status: Status | None = None
         self._status_link: object = None
         self._status_at = 0.0
@@ -127,7 +125,6 @@ class Rollout:
             self._files = files
             self._dialler.renew()
         self._tell_status()
-        await self._fail_back.look(is_idle=not self.receiver.incoming)
         await self._sidecar.retain()
 
     def streams_for(self, cluster: str, region: str) -> int:

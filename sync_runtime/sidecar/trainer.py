@@ -65,7 +65,8 @@ class Trainer:
         await self.engine.close()
 
     def plan_changed(self) -> None:
-        """A trainer's term comes with its start."""
+        """A trainer's term comes with its start: a larger one in the plan is another trainer's."""
+        self.engine.appointed_term = self._sidecar.plans.plan.term
 
     async def keep_house(self) -> None:
         """Certificates may have been renewed."""

@@ -25,6 +25,8 @@ class View:
         """A trainer whose library is open; a member that serves."""
         role = self._sidecar.role
         if isinstance(role, Trainer):
+            if role.engine.appointed_term > self._sidecar.versions.fence.term:
+                return ["another trainer was appointed"]
             waiting = role.engine.state in (PublishState.WAITING, PublishState.OPENING)
             return ["no publisher is open"] if waiting else []
         if role.engine.state is ServiceState.STARTING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sync_runtime.bucket.objects import BucketSource
+from sync_runtime.errors import TransportError
 from sync_runtime.identity.names import MemberIdentity
 from sync_runtime.transport import sockets
 from sync_runtime.transport.channel import Channel
@@ -165,9 +166,14 @@ class ChildLink:
         """Wait until its threads are over; after `close`."""
         self._channel.join(timeout_s)
 
-    def attach(self, connection: ssl.SSLSocket) -> None:
-        """A data stream of this child, after its WELCOME; raises RefusedError."""
+    def attach(self, connection: ssl.SSLSocket, say_welcome: Callable[[], None]) -> None:
+        """A data stream of this child: counted first, then welcomed, then fed. Raises RefusedError."""
         stream = self._feeder.attach(connection)
+        try:
+            say_welcome()
+        except TransportError as error:
+            self._feeder.drop(stream.number, str(error))
+            raise
 
         def hang_up() -> None:
             # A child never writes on a data stream: whatever can be read there is its end.

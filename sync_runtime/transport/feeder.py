@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from sync_runtime.bucket.objects import BucketSource
 from sync_runtime.errors import RefusedError, SyncError, TransportError
 from sync_runtime.transport import sockets
-from sync_runtime.transport.pace import PeakRate, capped_for_s, starting_rate, unsent_bytes
+from sync_runtime.transport.pace import SHORT_RTT_S, PeakRate, capped_for_s, starting_rate, unsent_bytes
 from sync_runtime.transport.schedule import Acked, QueueTotals, SendQueue, TransferState
 from sync_runtime.transport.stream import Outgoing, SendStream
 from sync_runtime.transport.stuck import Progress, StuckWatch
@@ -315,11 +315,14 @@ class Feeder:
         """
         if not self._peak.bytes_per_s:
             return
-        self._capped_until_s = time.monotonic() + capped_for_s(self._rtt_s)
-        self._pace()
         unsent = unsent_bytes(self._peak.bytes_per_s, len(self._active))
         for stream in self._streams.values():
-            sockets.set_unsent_limit(stream.connection, unsent or sockets.NOTSENT_LOWAT_BYTES)
+            sockets.set_unsent_limit(stream.connection, unsent)
+        if self._rtt_s < SHORT_RTT_S:
+            return
+        self._capped_until_s = time.monotonic() + capped_for_s(self._rtt_s)
+        self._pace()
+        for stream in self._streams.values():
             if stream.facts.congestion_control == "bbr":
                 sockets.restart_congestion_control(stream.connection, "bbr")
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sync_runtime.errors import RefusedError, SyncError, TransportError
+from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.names import MemberIdentity
 from sync_runtime.transport import sockets
 from sync_runtime.transport.child import ChildLink
@@ -57,7 +58,7 @@ class AdmissionPolicy(Protocol):
     """Who may come in. Called by several threads at once; must not block."""
 
     def admit(self, identity: MemberIdentity, hello: Hello) -> Admission:
-        """For control connections and data streams alike; raises RefusedError."""
+        """For control connections and data streams alike; raises a SyncError or IdentityError."""
 
 
 class Listener:
@@ -161,12 +162,10 @@ class Listener:
                 self._open_link(greeted, admission)
             else:
                 self._add_stream(greeted, admission, deadline_s)
-        except RefusedError as error:
-            turn_away(greeted.connection, error)
-            self._count(error.reason, f"{greeted.identity} at {peer}", str(error))
-        except SyncError as error:
-            greeted.connection.close()
-            self._count("HandshakeFailed", f"{greeted.identity} at {peer}", str(error))
+        except (SyncError, IdentityError) as error:
+            refusal = _refusal(error)
+            turn_away(greeted.connection, refusal)
+            self._count(refusal.reason, f"{greeted.identity} at {peer}", str(refusal))
 
     def _open_link(self, greeted: Greeted, admission: Admission) -> None:
         sockets.prepare(greeted.connection)
@@ -196,8 +195,8 @@ class Listener:
             link = self._links.get(greeted.identity.member)
         if link is None or not secrets.compare_digest(link.token, greeted.hello.token or ""):
             raise RefusedError("UnknownToken", "dial the control connection first", retry=False)
-        welcome(greeted, _welcome(admission, link.token), deadline_s)
-        link.attach(greeted.connection)
+        answer = _welcome(admission, link.token)
+        link.attach(greeted.connection, lambda: welcome(greeted, answer, deadline_s))
 
     def _from_child(self, event: Event) -> None:
         if isinstance(event, ChildGone):
@@ -215,6 +214,15 @@ class Listener:
         with self._lock:
             self._refusals[reason] += 1
         self._emit(Refused(reason, peer, message))
+
+
+def _refusal(error: SyncError | IdentityError) -> RefusedError:
+    """Whatever stood against a peer, as it is told and counted."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, IdentityError):
+        return RefusedError(error.reason, str(error), retry=error.retry_helps)
+    return RefusedError(type(error).__name__.removesuffix("Error"), str(error), retry=error.retry_helps)
 
 
 def _welcome(admission: Admission, token: str) -> Welcome:

@@ -21,6 +21,8 @@ CAPPED_RTTS: Final = 6.0
 """So long after its start a payload is held to the known rate; then congestion control knows for itself."""
 
 
+SHORT_RTT_S: Final = 0.015
+"""Below it every start is fast anyway, and a moment in which we get no core looks like a slow link to a start."""
 UNSENT_S: Final = 0.02
 MIN_UNSENT_BYTES, MAX_UNSENT_BYTES = 128 << 10, 4 << 20
 """What may wait unsent in the kernel: enough to bridge our own scheduling, little enough to share out the tail."""
@@ -87,9 +89,7 @@ def capped_for_s(rtt_s: float) -> float:
     return max(CAPPED_S, CAPPED_RTTS * rtt_s)
 
 
-def unsent_bytes(peak_bytes_per_s: float, streams: int) -> int | None:
-    """How much of one stream may wait unsent in the kernel; None where nothing is known."""
-    if not peak_bytes_per_s:
-        return None
+def unsent_bytes(peak_bytes_per_s: float, streams: int) -> int:
+    """How much of one stream may wait unsent in the kernel."""
     wanted = int(UNSENT_S * peak_bytes_per_s / max(1, streams))
     return max(MIN_UNSENT_BYTES, min(wanted, MAX_UNSENT_BYTES))

@@ -78,11 +78,12 @@ class SendStream:
         self.facts = facts
         self._feed = feed
         self._scratch = bytearray(_RECORD_BYTES)
-        connection.settimeout(None)
         self._thread = threading.Thread(target=self._run, name=f"stream {number} {name}", daemon=True)
 
     def start(self) -> None:
         """Send from now on."""
+        with contextlib.suppress(OSError):  # the link may have ended meanwhile, and closed it; the thread sees that
+            self.connection.settimeout(None)
         self._thread.start()
 
     def stop(self) -> None:

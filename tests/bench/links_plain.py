@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import socket
 import ssl
@@ -111,12 +112,13 @@ def child(config: dict[str, Any]) -> None:
 def _receive(stream: ssl.SSLSocket, control: ssl.SSLSocket, lock: threading.Lock) -> None:
     head = bytearray(_HEAD.size)
     buffer = bytearray(4 << 20)
-    while True:
-        _fill(stream, memoryview(head))
-        number, index, size = _HEAD.unpack(head)
-        _fill(stream, memoryview(buffer)[:size])
-        with lock:
-            control.sendall(_ACK.pack(number, index))
+    with contextlib.suppress(EOFError, OSError):  # the sender has sent everything, and left
+        while True:
+            _fill(stream, memoryview(head))
+            number, index, size = _HEAD.unpack(head)
+            _fill(stream, memoryview(buffer)[:size])
+            with lock:
+                control.sendall(_ACK.pack(number, index))
 
 
 def _dial(context: ssl.SSLContext, host: str) -> ssl.SSLSocket:

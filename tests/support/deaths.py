@@ -1,4 +1,4 @@
-"""kill -9 at an exact moment: a process of ours arms itself and dies by SIGKILL before or after the n-th call of a function.
+"""kill -9 at an exact moment: a process arms itself and dies by SIGKILL before or after the n-th call of a function.
 
     module:attribute:before:1       such as sync_runtime.bucket.writer:ObjectWriter.commit:after:1
 

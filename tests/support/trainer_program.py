@@ -16,8 +16,11 @@ from tests.support.models import nudge, small_model
 def main() -> None:
     """Opens, takes one step, publishes."""
     model = small_model()
+    if sys.argv[2] == "open":
+        arm(os.environ[VARIABLE])
     publisher = Publisher(model, socket=sys.argv[1])
-    arm(os.environ[VARIABLE])
+    if sys.argv[2] == "publish":
+        arm(os.environ[VARIABLE])
     nudge(model, 0)
     publisher.publish(step=1)
     publisher.close()

@@ -12,7 +12,7 @@ import time
 
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.bucket.manifest import Manifest
-from sync_runtime.errors import LibraryLostError, LocalProtocolError, SyncError
+from sync_runtime.errors import LibraryLostError, LocalProtocolError, OldTermError, SyncError
 from sync_runtime.local.link import LibraryLink
 from sync_runtime.local.messages import Cancel, Close, Closed, End, Message, Note, Open, Opened, Publish, Published
 from sync_runtime.session.machine import PublishEvent, PublishState, publisher_machine
@@ -42,6 +42,8 @@ class PublisherSession:
         self._writing: Writing | None = None
         self._committing: asyncio.Task[Published] | None = None
         self._tight = TightCoder(context)
+        self.appointed_term = 0
+        """The plan's term: above the own one it says that another trainer was appointed."""
 
     @property
     def state(self) -> PublishState:
@@ -143,7 +145,9 @@ class PublisherSession:
             raise
         self._machine.feed(PublishEvent.DIGEST_KNOWN)
         self._standing = standing
-        if not self._tight.is_busy:
+        if before is not None and before.mirror is not None and before.mirror is not standing.mirror:
+            before.mirror.remove()
+        if not self._tight.is_busy:  # it has mirrors of its own here
             sweep(self._context.mirrors, keep=None if standing.mirror is None else standing.mirror.path)
         self._tell_index()
         position = standing.position
@@ -187,6 +191,12 @@ class PublisherSession:
         standing = self._standing
         if standing is None:
             raise LocalProtocolError("PUBLISH came before OPEN")
+        term = self._context.versions.fence.term
+        if self.appointed_term > term:
+            raise OldTermError(
+                f"term {term} was replaced by term {self.appointed_term}: another trainer leads the group, and nobody "
+                "follows this one any more"
+            )
         self._machine.feed(PublishEvent.PUBLISH)
         tight = standing.mirror is not None and self._tight.would_help()
         try:

@@ -12,6 +12,7 @@ from sync_runtime import Publisher, Subscriber
 from sync_runtime.bucket.keys import VersionRef, delta_key
 from sync_runtime.bucket.manifest import open_envelope, pack_envelope
 from sync_runtime.bucket.stored import StoredObject
+from sync_runtime.session.shelf import offer
 from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.hostile_relay import HostileRelay, Liar
 from tests.support.inside import InsideGroup
@@ -111,6 +112,14 @@ def damaged_buckets(scene: Scene, relay: HostileRelay) -> None:
     relay.push(scene.key, scene.stored, Liar(scene.stored, flip, claims_truth=True), scene.stored.envelope)
 
 
+def another_layout(scene: Scene, relay: HostileRelay) -> None:
+    scene.greet(relay)
+    begin = offer(scene.key, scene.stored, relay.versions).model_copy(update={"layout": "f" * 64})
+    transfer = relay.link.begin(begin, scene.stored)
+    relay.link.add_bucket(transfer, 0)
+    relay.link.complete(transfer, scene.stored.envelope)
+
+
 ATTACKS: dict[str, Callable[[Scene, HostileRelay], None]] = {
     "a manifest without a signature": unsigned,
     "a manifest signed by a rollout": signed_by_a_rollout,
@@ -118,6 +127,7 @@ ATTACKS: dict[str, Callable[[Scene, HostileRelay], None]] = {
     "a manifest that was altered": altered_manifest,
     "a manifest of another object": manifest_of_another_object,
     "buckets that the manifest does not name": altered_buckets,
+    "an offer of another layout": another_layout,
     "buckets that were damaged behind TLS": damaged_buckets,
 }
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from sync_runtime import Publisher, Subscriber
+from sync_runtime.bucket.keys import delta_key
+from sync_runtime.errors import SyncError
 from tests.support.following import activated, follow
 from tests.support.groups import TRAINER, Group, Member, wait_for
 from tests.support.inside import InsideGroup
@@ -87,6 +89,39 @@ def test_a_slow_link_gets_tight_objects_and_the_same_bits(tmp_path: Path) -> Non
         assert "0-1.fast" not in received
         mirrors = group.folder / "state/trainer-0/spool/mirror"
         wait_for(lambda: len(list(mirrors.iterdir())) == 1, what="one mirror")
+
+
+def test_a_tight_object_that_cannot_be_made_costs_only_its_bytes(tmp_path: Path) -> None:
+    with InsideGroup(tmp_path, [TRAINER, LEAF], ringBytes=1 << 20, codec="Tight") as group:
+        group.start_all()
+        trained, member = small_model(), small_model()
+        with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+            with Subscriber(member, socket=group.socket("eu-0")) as subscriber:
+                wait_for(lambda: subscriber.version is not None, what="the first version")
+                assert publisher.version is not None
+                spool = group.sidecars["trainer-0"].spool
+                layout_hash = spool.lineages()[-1].layout_hash
+                taken = spool.create(delta_key(publisher.version.lineage, 0, 1, "tight"), layout_hash, 1 << 18)
+                for step in (1, 2):
+                    nudge(trained, step)
+                    follow(subscriber, publisher.publish(step=step).seq)
+                    assert same_bits(member, trained)
+                taken.abort()
+        assert {"0-1.fast", "1-2.tight"} <= set(keys(group, "eu-0"))
+        mirrors = group.folder / "state/trainer-0/spool/mirror"
+        wait_for(lambda: len(list(mirrors.iterdir())) == 1, what="one mirror")
+
+
+def test_a_trainer_has_one_publisher_at_a_time(tmp_path: Path) -> None:
+    with InsideGroup(tmp_path, [TRAINER, LEAF], ringBytes=1 << 20) as group:
+        group.start("trainer-0")
+        model = small_model()
+        for step in range(3):  # one after the other, at once
+            with Publisher(model, socket=group.socket("trainer-0")) as publisher:
+                with pytest.raises(SyncError, match="another publisher is connected"):
+                    Publisher(small_model(), socket=group.socket("trainer-0"), timeout=2)
+                nudge(model, step)
+                assert publisher.publish(step=step).seq == step + 1
 
 
 def test_history_stays_within_its_limits_and_a_straggler_gets_whole_weights(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sync_runtime import Publisher, Subscriber
+from sync_runtime.errors import OldTermError
 from sync_runtime.sidecar.brain import Sidecar
 from sync_runtime.standalone import load_group, settings_of
 from tests.support.following import activated, follow
@@ -92,3 +93,22 @@ def test_a_newer_term_takes_over_and_the_old_trainer_is_fenced_off(group: Inside
                 subscriber.activate()
                 assert subscriber.version == version
                 assert same_bits(member, new)
+
+
+def test_a_trainer_that_was_replaced_says_so_and_publishes_nothing(group: InsideGroup) -> None:
+    model = small_model()
+    with Publisher(model, socket=group.socket("trainer-0")) as publisher:
+        nudge(model, 0)
+        publisher.publish()
+        before = group.ask("trainer-0", "/v1/versions")
+        group.config.write_text(f"term = 9\n{group.config.read_text()}")
+        wait_for(lambda: group.ask("trainer-0", "/v1/ready"), what="the plan's term")
+        nudge(model, 1)
+        with pytest.raises(OldTermError, match="term 9"):
+            publisher.publish()
+        assert group.ask("trainer-0", "/v1/versions") == before
+    group.stop("trainer-0")
+    group.start("trainer-0")  # under the new term it may lead again
+    with Publisher(model, socket=group.socket("trainer-0")) as publisher:
+        publisher.publish()
+        assert group.ask("trainer-0", "/v1/status")["report"]["term"] == 9

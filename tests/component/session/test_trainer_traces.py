@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +65,22 @@ def test_a_version_is_one_trace_from_extraction_to_scrub(tmp_path: Path, receive
             "eu-1": RECEIVING,
         }
         _check_tree(spans)
+
+
+def test_a_backend_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
+    with Group(tmp_path, [TRAINER], ringBytes=1 << 20) as group, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        group.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+        group.start("trainer-0")
+        trained = small_model()
+        with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+            nudge(trained, 0)
+            publisher.publish()
+        began = time.monotonic()
+        assert group.stop("trainer-0") == 0
+        assert time.monotonic() - began < 2  # the exporter alone would try for ten seconds
 
 
 def _check_tree(spans: dict[str, list[Any]]) -> None:

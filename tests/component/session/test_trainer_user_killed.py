@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,21 +32,28 @@ def group(tmp_path: Path) -> Iterator[InsideGroup]:
         yield made
 
 
-def die(group: InsideGroup, moment: str) -> None:
-    """A trainer that is killed at this moment of its first publish."""
-    command = [sys.executable, "-m", "tests.support.trainer_program", group.socket("trainer-0")]
+def die(group: InsideGroup, moment: str, doing: str = "publish") -> None:
+    """A trainer that is killed at this moment of its first publish, or of its opening."""
+    command = [sys.executable, "-m", "tests.support.trainer_program", group.socket("trainer-0"), doing]
     environment = {**os.environ, VARIABLE: moment}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def listing(group: InsideGroup) -> list[str]:
-    """The files of the trainer's spool; mirrors by their number, for their names are drawn by lot."""
+    """The files of the trainer's spool, but for what was learned of links; of mirrors, named by lot, their number."""
     spool = group.folder / "state/trainer-0/spool"
-    files = [
-        str(path.relative_to(spool)) for path in spool.rglob("*") if path.is_file() and path.parent.name != "mirror"
-    ]
-    return [*sorted(files), f"{len(list((spool / 'mirror').iterdir()))} mirrors"]
+    paths = [path for path in spool.rglob("*") if path.is_file() and path.name != "links.json"]
+    files = [str(path.relative_to(spool)) for path in paths if path.parent.name != "mirror"]
+    return [*sorted(files), f"{len(paths) - len(files)} mirrors"]
+
+
+def left_as(group: InsideGroup, before: list[str]) -> None:
+    """Waits until the spool is as it was."""
+    end = time.monotonic() + 10
+    while listing(group) != before and time.monotonic() < end:
+        time.sleep(0.02)
+    assert listing(group) == before
 
 
 @pytest.mark.parametrize(
@@ -62,7 +70,7 @@ def test_a_version_whose_process_died_before_it_was_complete_leaves_nothing(grou
         opened = publisher.version
     before = listing(group)
     die(group, moment)
-    wait_for(lambda: listing(group) == before, 10, what="an empty spool")
+    left_as(group, before)
     with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
         assert publisher.version == opened  # the lineage goes on from the last durable version
         nudge(trained, 5)
@@ -72,6 +80,17 @@ def test_a_version_whose_process_died_before_it_was_complete_leaves_nothing(grou
         with Subscriber(member, socket=group.socket("eu-0")) as subscriber:
             follow(subscriber, version.seq)
             assert same_bits(member, trained)
+
+
+def test_a_process_that_died_while_it_opened_leaves_nothing(group: InsideGroup) -> None:
+    trained = small_model()
+    with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+        opened = publisher.version
+    before = listing(group)
+    die(group, "sync_runtime.local.ring:RingWriter.put:before:4", "open")
+    left_as(group, before)
+    with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+        assert publisher.version == opened
 
 
 @pytest.mark.parametrize(

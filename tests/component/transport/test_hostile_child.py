@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from sync_runtime.errors import RefusedError
+from sync_runtime.errors import OldTermError, RefusedError
 from sync_runtime.identity.tls import client_context
 from sync_runtime.transport import wire
 from sync_runtime.transport.events import ChildGone, PayloadDone, Refused
-from sync_runtime.transport.listener import Limits
+from sync_runtime.transport.listener import Admission, Limits
 from sync_runtime.transport.messages import Streams, Welcome, encode
 from sync_runtime.transport.wire import FrameType
 from tests.component.transport.raw import Raw, raw_child
@@ -52,6 +52,13 @@ BAD_FRAMES = {
     "a NACK of another size": frame(FrameType.NACK, bytes(9)),
     "a PING of another size": frame(FrameType.PING, bytes(7)),
 }
+
+
+class FencedDoor:
+    """A policy that raises what fences raise."""
+
+    def admit(self, identity: object, hello: object) -> Admission:
+        raise OldTermError("a newer trainer is there")
 
 
 @pytest.fixture
@@ -240,6 +247,17 @@ def test_whom_the_policy_refuses_is_told_the_reason(group: Group, make_parent: M
     raw.close()
     assert (refusal.reason, refusal.retry) == ("OldTerm", False)
     assert "a newer trainer" in refusal.message
+
+
+def test_a_fence_that_stands_against_a_child_is_told_by_its_name(
+    group: Group, make_parent: MakeParent, stranger: Path
+) -> None:
+    parent = make_parent()
+    parent.listener._policy = FencedDoor()
+    raw = raw_child(parent.listener.port, client_context(stranger), hello(group, "rollout-9"))
+    assert raw.refusal().reason == "OldTerm"
+    raw.close()
+    wait_until(lambda: parent.listener.refusals == {"OldTerm": 1})
 
 
 def test_a_second_connection_of_a_member_replaces_the_first(

@@ -8,6 +8,7 @@ import pytest
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
 from sync_runtime.bucket.objects import BucketSource
+from sync_runtime.errors import TransportError
 from sync_runtime.session.relay import Distributor, Shelved, Supply
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
@@ -33,8 +34,11 @@ class Link:
 
     said: list[object] = field(default_factory=list)
     count: int = 0
+    refuses: bool = False
 
     def begin(self, message: Begin, source: BucketSource | None) -> int:
+        if self.refuses:
+            raise TransportError("the link has ended, or has enough to do")
         self.count += 1
         self.said.append(("begin", self.count, message.key))
         return self.count
@@ -294,6 +298,31 @@ def test_a_follow_that_crosses_a_push_does_not_bring_it_twice(house: House) -> N
     house.follow(link, 4)
     house.distributor.finished(link, 1)
     assert [item[2] for item in link.heard("begin")] == [key.text]
+
+
+def test_a_link_that_has_just_ended_keeps_nothing_from_the_others(house: House) -> None:
+    ended, other = house.child(4), house.child(4)
+    ended.refuses = True
+    key = delta_key(A, 4, 5)
+    house.shelve(key, buckets=1)
+    house.distributor.completed(key, b"m")
+    assert ended.heard("begin") == []
+    assert other.heard("complete") == [("complete", 1)]
+    house.distributor.missing(delta_key(A, 0, 1), "NotFound")
+
+
+def test_what_a_full_link_does_not_take_follows_when_a_transfer_ends(house: House) -> None:
+    link = house.child(None)
+    first, second = delta_key(A, 2, 3), delta_key(A, 3, 4)
+    house.shelve(first, buckets=1, done=True)
+    house.shelve(second, buckets=3, done=True)
+    house.distributor.arrived(link, Want(key=first.text))
+    link.refuses = True
+    house.distributor.arrived(link, Want(key=second.text, have=[[0, 2]]))
+    link.refuses = False
+    house.distributor.finished(link, 1)
+    assert [item[2] for item in link.heard("begin")] == [first.text, second.text]
+    assert [item for item in link.heard("bucket") if item[1] == 2] == [("bucket", 2, 2)]
 
 
 def test_the_session_hears_when_a_child_stands_elsewhere(house: House) -> None:

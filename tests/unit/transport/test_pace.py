@@ -87,7 +87,6 @@ def test_a_remembered_rate_counts_as_settled_until_a_payload_beats_it() -> None:
 
 
 def test_what_waits_unsent_is_twenty_milliseconds_within_limits() -> None:
-    assert pace.unsent_bytes(0.0, 4) is None
     assert pace.unsent_bytes(1e6, 4) == pace.MIN_UNSENT_BYTES
     assert pace.unsent_bytes(1e8, 4) == 500_000
     assert pace.unsent_bytes(1e12, 1) == pace.MAX_UNSENT_BYTES

@@ -1,0 +1,28 @@
+"""An engine's process that dies at a given moment of its first version, for tests.
+
+python -m tests.support.member_program SOCKET
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sync_runtime import Subscriber
+from tests.support.deaths import VARIABLE, arm
+from tests.support.models import small_model
+
+
+def main() -> None:
+    """Opens, waits for a version, activates it, scrubs."""
+    model = small_model()
+    subscriber = Subscriber(model, socket=sys.argv[1])
+    arm(os.environ[VARIABLE])
+    subscriber.wait(timeout=60)
+    subscriber.activate()
+    subscriber.scrub()
+    subscriber.wait(timeout=60)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""A member's session towards its parent, over a real spool and recorded links."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
+from sync_runtime.bucket.spool import Spool, StoredObject
+from sync_runtime.errors import FormatError, SpoolFullError
+from sync_runtime.identity.signing import TrustedSigners
+from sync_runtime.session.receive import MemberContext, ReceiverSession
+from sync_runtime.session.relay import Distributor
+from sync_runtime.session.shelf import Supply
+from sync_runtime.session.versions import Versions
+from sync_runtime.transport.messages import Abort, Begin, Drop, Follow, Head, Index, Message, Want
+from tests.support.identities import GROUP_UID, Group
+
+A, ME, LAYOUT = "a" * 32, "d" * 32, "c" * 64
+
+
+def digest(seq: int) -> str:
+    return f"{seq:032x}"
+
+
+class Parent:
+    """A link that writes down what it is told."""
+
+    name = "trainer-0"
+
+    def __init__(self) -> None:
+        self.said: list[Message] = []
+        self.closed: list[str] = []
+
+    def send(self, message: Message) -> None:
+        self.said.append(message)
+
+    def finish(self, transfer: int) -> None:
+        """Nothing to do."""
+
+    def close(self, reason: str, message: str, *, retry: bool = True) -> None:
+        self.closed.append(reason)
+
+    def heard(self, kind: type[Message]) -> list[Message]:
+        return [message for message in self.said if isinstance(message, kind)]
+
+
+class Engine:
+    """An engine that holds what a test says."""
+
+    def __init__(self) -> None:
+        self.version: VersionRef | None = VersionRef(A, 0)
+        self.refused: set[ObjectKey] = set()
+        self.lost: list[ObjectKey] = []
+
+    def holds(self) -> VersionRef | None:
+        return self.version
+
+    def digest(self) -> str | None:
+        return None
+
+    def out_of_service(self) -> bool:
+        return self.version is None
+
+    def learned(self) -> None:
+        """Nothing to do."""
+
+    def arrived(self, stored: StoredObject) -> None:
+        """Nothing to do."""
+
+    def no_way(self, key: ObjectKey) -> None:
+        self.lost.append(key)
+
+
+class Scene:
+    """A session, its spool and its engine."""
+
+    def __init__(self, folder: Path, ca_pem: bytes) -> None:
+        self.spool = Spool.open(folder, max_bytes=1 << 30, max_versions=100)
+        self.versions, self.engine, self.parent = Versions(), Engine(), Parent()
+        supply = Supply(stored=self.spool.stored, layout=self.spool.layout, request=lambda key, blocks: None)
+        self.session = ReceiverSession(
+            MemberContext(
+                spool=self.spool,
+                versions=self.versions,
+                distributor=Distributor(self.versions, supply),
+                signers=TrustedSigners(ca_pem, GROUP_UID),
+                group_uid=GROUP_UID,
+                codecs=lambda: ("fast",),
+                bounds=lambda: (None, None),
+                begun=lambda begin: "",
+                received=lambda key: None,
+            ),
+            self.engine,
+        )
+
+    def hear(self, *messages: Message) -> None:
+        for message in messages:
+            self.session.arrived(self.parent, message)
+
+    def keep(self, key: ObjectKey, data: bytes = b"x" * 70_000) -> None:
+        self.session.sink.put(
+            transfer=0, key=key.text, index=0, offset=0, data=memoryview(data), sha256=hashlib.sha256(data).digest()
+        )
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    pki = Group(tmp_path / "pki")
+    made = Scene(tmp_path / "spool", (pki.trainer() / "ca.crt").read_bytes())
+    yield made
+    made.spool.close()
+
+
+def index(newest: int) -> Index:
+    rows = [(seq, digest(seq)) for seq in range(newest + 1)]
+    return Index(lineage=A, term=1, incarnation=ME, start=None, versions=rows)
+
+
+def head(seq: int, term: int = 1) -> Head:
+    return Head(
+        lineage=A, seq=seq, digest=digest(seq), step=None, term=term, incarnation=ME, published_unix_ns=0, trace=""
+    )  # fmt: skip
+
+
+def begin(transfer: int, key: ObjectKey) -> Begin:
+    return Begin(
+        transfer=transfer, key=key.text, base=None, target_seq=key.target_seq, codec="fast", layout=LAYOUT, term=1,
+        incarnation=ME, priority=0,
+    )  # fmt: skip
+
+
+def test_a_bucket_that_overtakes_the_head_before_it_stays(scene: Scene) -> None:
+    key = delta_key(A, 0, 1)
+    scene.session.connected(scene.parent)
+    scene.keep(key)  # in a stream's thread, while HEAD and BEGIN still wait for the loop
+    scene.hear(index(0), head(0), begin(1, key))
+    assert scene.spool.receive(key).have() == [(0, 1)]
+
+
+def test_what_a_dead_trainer_left_half_sent_is_void_when_its_successor_does_not_have_it(scene: Scene) -> None:
+    key = delta_key(A, 3, 4)
+    scene.keep(key)
+    scene.session.connected(scene.parent)
+    scene.hear(index(3), head(3))
+    assert scene.spool.partial() == ()
+
+
+def test_the_rest_of_a_partial_object_is_asked_for(scene: Scene) -> None:
+    key = delta_key(A, 0, 1)
+    scene.keep(key)
+    scene.session.connected(scene.parent)
+    scene.hear(index(1), head(1))
+    assert scene.parent.heard(Want) == [Want(key=key.text, have=[[0, 1]], blocks=None)]
+
+
+def test_what_was_asked_of_a_parent_that_is_gone_does_not_count_as_coming(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.session.request(delta_key(A, 0, 5), None)
+    scene.session.gone(scene.parent)
+    scene.parent = Parent()
+    scene.session.connected(scene.parent)
+    scene.hear(index(5), head(5))
+    follow = scene.parent.heard(Follow)[-1]
+    assert isinstance(follow, Follow)
+    assert follow.seq == 0
+
+
+def test_an_object_that_is_offered_twice_has_one_receiver(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(index(1), head(1))
+    told = len(scene.parent.heard(Follow))
+    key = delta_key(A, 0, 1)
+    scene.hear(begin(1, key), begin(2, key))  # offered twice: one object, one receiver
+    assert len(scene.session.incoming) == 1
+    assert len(scene.parent.heard(Follow)) == told
+
+
+def test_an_object_that_nobody_can_make_is_told_to_the_engine(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    key = delta_key(A, 0, 5)
+    scene.hear(index(5), head(5), begin(1, key), Abort(transfer=1, reason="NotFound"))
+    assert scene.engine.lost == [key]
+    assert scene.session.incoming == ()
+
+
+def test_offers_of_an_old_term_end_the_link(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(head(5, term=2), head(6, term=1))
+    assert scene.parent.closed == ["OldTerm"]
+    assert scene.session.refusals["OldTerm"] == 1
+    assert scene.versions.head == VersionRef(A, 5)
+
+
+def test_a_bucket_that_contradicts_its_manifest_is_the_parents_lie(scene: Scene) -> None:
+    key = delta_key(A, 0, 1)
+    scene.session.connected(scene.parent)
+    scene.hear(index(1), head(1), begin(1, key))
+    scene.session.bucket_failed(key.text, FormatError("bucket 0 is not the one that the manifest names"))
+    assert scene.parent.closed == ["BadParent"]
+
+
+def test_a_full_spool_is_nobodys_lie_and_is_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sync_runtime.session.receive.RETRY_S", 0.0)
+    key = delta_key(A, 0, 1)
+
+    async def run() -> int:
+        scene.session.connected(scene.parent)
+        scene.hear(index(1), head(1), begin(1, key))
+        told = len(scene.parent.heard(Follow))
+        scene.session.bucket_failed(key.text, SpoolFullError("no room"))
+        await asyncio.sleep(0.01)
+        return len(scene.parent.heard(Follow)) - told
+
+    assert asyncio.run(run()) == 1
+    assert scene.parent.closed == []
+    assert not scene.parent.heard(Drop)
