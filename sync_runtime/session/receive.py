@@ -311,10 +311,12 @@ class ReceiverSession:
                 self._engine.learned()
             case Head():
                 self._admit(message.term, message.incarnation)
-                head = VersionRef(message.lineage, message.seq)
+                head, before = VersionRef(message.lineage, message.seq), context.versions.head
                 if context.versions.learn_head(head, message.digest, message.step):
                     context.distributor.set_head(message)
                     self._engine.learned()
+                    if before is not None and before.lineage != head.lineage:
+                        self.follow()  # what is on its way into the lineage that ended may be of no use any more
                 if (message.term, message.incarnation) != self._trainer:
                     self._trainer = message.term, message.incarnation
                     self._void_after(head)

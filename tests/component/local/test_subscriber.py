@@ -314,6 +314,6 @@ def test_waiting_ends_in_time(path: str, pair: Pair) -> None:
         began = time.monotonic()
         assert subscriber.wait(timeout=0.1) is None
         assert subscriber.wait(5, timeout=0.1) is None
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 8.0
         threading.Timer(0.1, subscriber.close).start()
         assert subscriber.wait() is None

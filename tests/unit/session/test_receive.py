@@ -196,6 +196,17 @@ def test_offers_of_an_old_term_end_the_link(scene: Scene) -> None:
     assert scene.versions.head == VersionRef(A, 5)
 
 
+def test_a_joiner_whose_lineage_ends_asks_for_whole_weights_of_the_next(scene: Scene) -> None:
+    scene.engine.version = None
+    scene.session.connected(scene.parent)
+    scene.hear(index(5), head(5), begin(1, ObjectKey(A, None, None, 5, "anchor")))
+    told = len(scene.parent.heard(Follow))
+    scene.hear(head(5).model_copy(update={"lineage": "b" * 32}))
+    (follow,) = scene.parent.heard(Follow)[told:]
+    assert isinstance(follow, Follow)
+    assert follow.want_anchor
+
+
 def test_a_bucket_that_contradicts_its_manifest_is_the_parents_lie(scene: Scene) -> None:
     key = delta_key(A, 0, 1)
     scene.session.connected(scene.parent)
