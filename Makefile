@@ -141,6 +141,10 @@ bench-codec: setup ## Bytes and CPU speed of the codecs beside published formats
 bench-gpu: setup ## Speed of the kernels on a GPU, beside its own copy rate
 	@$(VENV)/python -m tests.bench.bench_gpu $(ARGS)
 
+.PHONY: bench-links
+bench-links: setup ## Payloads over emulated wide-area links, beside plain streams and the link's bound: ARGS="--case tree"
+	@$(VENV)/python -m tests.bench.bench_links $(ARGS)
+
 .PHONY: bench-devcluster
 bench-devcluster: setup ## Start-up times and memory of the dev cluster
 	@$(VENV)/python -m tests.bench.bench_devcluster
