@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -99,6 +100,8 @@ class LocalServer:
             task = asyncio.create_task(self._serve(connection), name="local-library")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            # One that is cancelled before its first step never reaches its own `finally`.
+            task.add_done_callback(partial(_close, connection))
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -139,6 +142,10 @@ class LocalServer:
         finally:
             os.close(descriptor)
         return LibraryLink(frames, ring, hello, peer.pid)
+
+
+def _close(connection: socket.socket, _: asyncio.Task[None]) -> None:
+    connection.close()
 
 
 class PeerCredentials(NamedTuple):

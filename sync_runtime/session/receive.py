@@ -249,6 +249,8 @@ class ReceiverSession:
             return
         if lead_on(self._furthest(), self._keys(), self._context.versions.head) != self._told:
             self.follow()
+        else:
+            self._ask_own()  # a relay's own engine may need what its children do not
 
     def arrived(self, parent: Parent, message: Message) -> None:
         """A message of the parent; what breaks a rule ends the link with a counted reason."""

@@ -131,7 +131,10 @@ class Channel:
 
     def watch(self, connection: socket.socket, call: Callable[[], None]) -> None:
         """Call when a socket becomes readable or breaks. In the channel's thread only."""
-        self._selector.register(connection, selectors.EVENT_READ, call)
+        try:
+            self._selector.register(connection, selectors.EVENT_READ, call)
+        except ValueError:  # closed before we came to it
+            return
 
     def unwatch(self, connection: socket.socket) -> None:
         """No longer; before the socket is closed. In the channel's thread only."""

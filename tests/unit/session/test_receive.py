@@ -83,11 +83,12 @@ class Scene:
         self.spool = Spool.open(folder, max_bytes=1 << 30, max_versions=100)
         self.versions, self.engine, self.parent = Versions(), Engine(), Parent()
         supply = Supply(stored=self.spool.stored, layout=self.spool.layout, request=lambda key, blocks: None)
+        self.distributor = Distributor(self.versions, supply)
         self.session = ReceiverSession(
             MemberContext(
                 spool=self.spool,
                 versions=self.versions,
-                distributor=Distributor(self.versions, supply),
+                distributor=self.distributor,
                 signers=TrustedSigners(ca_pem, GROUP_UID),
                 group_uid=GROUP_UID,
                 codecs=lambda: ("fast",),
@@ -205,6 +206,17 @@ def test_a_joiner_whose_lineage_ends_asks_for_whole_weights_of_the_next(scene: S
     (follow,) = scene.parent.heard(Follow)[told:]
     assert isinstance(follow, Follow)
     assert follow.want_anchor
+
+
+def test_a_relay_whose_engine_moved_asks_for_what_it_needs_now(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(index(5), head(5))
+    scene.session.request(delta_key(A, 0, 5), None)  # the engine's own, or a child's
+    scene.session.follow()
+    scene.engine.version = VersionRef(A, 3)  # it came there by other objects meanwhile
+    scene.distributor.positions = lambda: [VersionRef(A, 5)]  # type: ignore[method-assign]
+    scene.session.moved()
+    assert scene.parent.heard(Want)[-1] == Want(key=delta_key(A, 3, 5).text, have=[], blocks=None)
 
 
 def test_a_bucket_that_contradicts_its_manifest_is_the_parents_lie(scene: Scene) -> None:
