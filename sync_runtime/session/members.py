@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef
-from sync_runtime.bucket.spool import Spool, StoredObject
+from sync_runtime.bucket.spool import StoredObject
 from sync_runtime.errors import (
     LibraryLostError,
     LocalProtocolError,
@@ -28,33 +26,13 @@ from sync_runtime.session.mirror import Mirror
 from sync_runtime.session.position import next_step
 from sync_runtime.session.scrub import Scrubber, ScrubContext
 from sync_runtime.session.stager import Stager, is_step
-from sync_runtime.session.versions import Versions
-from sync_runtime.session.weights import EngineWeights
+from sync_runtime.session.weights import EngineContext, EngineWeights
 from sync_runtime.tensors.digest import parse_digest
 from sync_runtime.tensors.layout import Layout, parse_layout
 
 _log = logging.getLogger(__name__)
-HANDOVER_S = 1.0
+HANDOVER_S, HANDOVER_POLL_S = 1.0, 0.01
 """An engine that was restarted may dial before the end of the old one was seen."""
-HANDOVER_POLL_S = 0.01
-
-
-@dataclass(frozen=True)
-class EngineContext:
-    """What the session works with."""
-
-    spool: Spool
-    versions: Versions
-    follow: Callable[[], None]
-    """What is held changed otherwise than by a transfer: the parent is told."""
-    moved: Callable[[], None]
-    """What is held changed; the parent is told if it thinks otherwise."""
-    changed: Callable[[], None]
-    """Something worth a report."""
-    timed: Callable[[str, VersionRef, int], None]
-    """A stage of a version took so many microseconds."""
-    spawn: Callable[[object], None]
-    """Runs a coroutine beside the rest; its failure is logged."""
 
 
 class EngineSession:

@@ -5,14 +5,35 @@ With coder `library` there is no mirror: versions are known by name and digest o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import LayoutError
 from sync_runtime.session.mirror import Mirror, Stages
+from sync_runtime.session.versions import Versions
 from sync_runtime.tensors.digest import parse_digest
 from sync_runtime.tensors.layout import Layout, parse_layout
+
+
+@dataclass(frozen=True)
+class EngineContext:
+    """What the session works with."""
+
+    spool: Spool
+    versions: Versions
+    follow: Callable[[], None]
+    """What is held changed otherwise than by a transfer: the parent is told."""
+    moved: Callable[[], None]
+    """What is held changed; the parent is told if it thinks otherwise."""
+    changed: Callable[[], None]
+    """Something worth a report."""
+    timed: Callable[[str, VersionRef, int], None]
+    """A stage of a version took so many microseconds."""
+    spawn: Callable[[object], None]
+    """Runs a coroutine beside the rest; its failure is logged."""
 
 
 class EngineWeights:

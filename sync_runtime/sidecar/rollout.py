@@ -12,10 +12,12 @@ from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.contract.plan import LinkPlan
 from sync_runtime.contract.reports import MemberReport, Trouble
 from sync_runtime.identity.signing import TrustedSigners
+from sync_runtime.session.incoming import MemberContext
 from sync_runtime.session.machine import ServiceState
-from sync_runtime.session.members import EngineContext, EngineSession
-from sync_runtime.session.receive import MemberContext, ReceiverSession
+from sync_runtime.session.members import EngineSession
+from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import place
+from sync_runtime.session.weights import EngineContext
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY

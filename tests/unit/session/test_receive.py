@@ -13,7 +13,8 @@ from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import FormatError, SpoolFullError
 from sync_runtime.identity.signing import TrustedSigners
-from sync_runtime.session.receive import MemberContext, ReceiverSession
+from sync_runtime.session.incoming import MemberContext
+from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import Distributor
 from sync_runtime.session.shelf import Supply
 from sync_runtime.session.versions import Versions
