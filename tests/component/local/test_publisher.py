@@ -98,11 +98,16 @@ def test_a_publish_that_was_interrupted_while_it_waited_is_settled_by_opening_ag
     weights = small_state()
     with Publisher(weights, socket=path) as publisher:
         sidecar.silent = True  # the version becomes durable and nobody is told
+        # A shell's background job ignores SIGINT, and so would this process.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
         interrupt.start()
         train(weights)
-        with pytest.raises(KeyboardInterrupt):
-            publisher.publish()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                publisher.publish()
+        finally:
+            signal.signal(signal.SIGINT, before)
         sidecar.silent = False
         train(weights)
         assert publisher.publish().seq == 2

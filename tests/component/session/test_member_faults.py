@@ -12,7 +12,7 @@ import pytest
 
 from sync_runtime import Publisher, Subscriber
 from sync_runtime.errors import LocalProtocolError
-from sync_runtime.session import receive
+from sync_runtime.session import incoming
 from sync_runtime.transport import dialler
 from syncgroup.cli import main
 from tests.support.following import follow
@@ -188,7 +188,7 @@ def test_a_clock_that_jumps_by_an_hour_stops_nothing(
                 monkeypatch.setattr(time, "time", lambda: real_time() + jump_s)
                 monkeypatch.setattr(time, "time_ns", lambda: real_ns() + jump_s * 10**9)
                 clock = SimpleNamespace(now=shifted)
-                monkeypatch.setattr(receive, "datetime", SimpleNamespace(datetime=clock, UTC=datetime.UTC))
+                monkeypatch.setattr(incoming, "datetime", SimpleNamespace(datetime=clock, UTC=datetime.UTC))
             if step == 2:
                 group.stop("eu-0")  # new handshakes under the new clock
             if step == 3:

@@ -21,7 +21,7 @@ LEAF = Member("eu-1", "eu", ("eu-0", "trainer-0"))
 STAGES = {
     "before a bucket is kept": "sync_runtime.bucket.receiver:ObjectReceiver.put:before:1",
     "after a bucket is kept": "sync_runtime.bucket.receiver:ObjectReceiver.put:after:1",
-    "when the manifest is there": "sync_runtime.session.receive:ReceiverSession._verified:after:1",
+    "when the manifest is there": "sync_runtime.session.receive:verified:after:1",
     "before the commit": "sync_runtime.bucket.receiver:ObjectReceiver.commit:before:1",
     "after the commit": "sync_runtime.bucket.receiver:ObjectReceiver.commit:after:1",
 }
