@@ -222,16 +222,20 @@ class Distributor:
     def _follow(self, view: ChildView, message: Follow) -> None:
         view.codecs = tuple(message.codecs)
         view.out_of_service, view.want_anchor = message.out_of_service, message.want_anchor
-        view.holds = None
+        view.holds, view.digest = None, message.digest
         if message.lineage is not None and message.seq is not None:
             view.holds = VersionRef(message.lineage, message.seq)
-        elif message.digest is not None:
-            view.holds = self._versions.find(message.digest)
+        self._resolve(view)
         # What is under way may have been begun before the child wrote this: it is not sent twice.
         view.holds = lead_on(view.holds, view.transfers.values(), self._versions.head)
         view.following = True
         self._moved()
         self._pump(view)
+
+    def _resolve(self, view: ChildView) -> None:
+        """A child may have said its digest before the version was known here."""
+        if view.holds is None and view.digest is not None:
+            view.holds = self._versions.find(view.digest)
 
     def _want(self, view: ChildView, message: Want) -> None:
         try:
@@ -246,6 +250,7 @@ class Distributor:
 
     def _pump(self, view: ChildView) -> None:
         """Starts what can be started for a child."""
+        self._resolve(view)
         while view.following and len(view.transfers) < MAX_AHEAD:
             key = self._next_key(view)
             if key is None or key in view.transfers.values():

@@ -60,6 +60,8 @@ class ChildView:
     name: str
     holds: VersionRef | None = None
     """What it will hold when all transfers are done."""
+    digest: str | None = None
+    """Of its weights, where it does not know which version they are; we may come to know."""
     codecs: tuple[str, ...] = (FAST,)
     out_of_service: bool = False
     want_anchor: bool = False

@@ -202,6 +202,20 @@ def test_a_digest_alone_is_enough_to_be_known(house: House) -> None:
     assert house.asked == [(delta_key(A, 3, 4).text, None)]
 
 
+def test_a_digest_that_becomes_known_later_needs_no_whole_weights(house: House) -> None:
+    link = Link()
+    house.distributor.connected(link, "eu-1")
+    digest = f"{5:032x}"
+    house.distributor.arrived(
+        link, Follow(lineage=None, seq=None, digest=digest, codecs=["fast"], out_of_service=True, want_anchor=True)
+    )
+    house.asked.clear()
+    house.publish(5)
+    assert house.asked == []
+    house.shelve(delta_key(A, 5, 6), buckets=1)
+    assert link.heard("begin") == [("begin", 1, delta_key(A, 5, 6).text)]
+
+
 def test_a_resumed_transfer_brings_only_what_is_missing(house: House) -> None:
     link = Link()
     house.distributor.connected(link, "eu-0")
