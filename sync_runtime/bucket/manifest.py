@@ -16,8 +16,6 @@ from sync_runtime.tensors.layout import MAX_TENSORS, canonical_json, parse_canon
 
 FORMAT = "syncgroup-manifest/1"
 MAGIC = b"SGM1"
-SIGNED_PREFIX = b"syncgroup manifest 1\0"
-"""A signature is over this and the JSON."""
 MAX_ENVELOPE_BYTES = 256 << 20
 MAX_LABEL_CHARACTERS = 256
 NO_LINEAGE = "0" * 32

@@ -279,7 +279,8 @@ class ReceiverSession:
             self._told = key.target
 
     def _manifest(self, transfer: int, envelope: bytes) -> None:
-        incoming = self._incoming.get(self._transfers.get(transfer, _NOBODY))
+        key = self._transfers.get(transfer)
+        incoming = None if key is None else self._incoming.get(key)
         if incoming is None or incoming.committing:
             return
         manifest = verified(incoming, envelope, self._context)
@@ -394,6 +395,3 @@ class ReceiverSession:
         else:
             self.refusals[reason] += 1
         parent.close(reason, message, retry=False)
-
-
-_NOBODY = ObjectKey("0" * 32, None, None, 0, "anchor")

@@ -67,7 +67,7 @@ class Schedule:
             error.add_note(f"schedule {self.seed}: " + ", ".join(self.done[-40:]))
             for name, subscriber in self._subscribers.items():
                 error.add_note(f"{name} has {subscriber.version}, staged {subscriber.staged}")
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(OSError, LookupError, ValueError):  # its sidecar may be down
                     error.add_note(f"{name}: {self.group.ask(name, '/v1/status')}")
                     error.add_note(f"{name}: {self.group.ask(name, '/v1/versions')}")
             raise

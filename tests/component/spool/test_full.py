@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.children import REPOSITORY
+from tests.support.mounts import own_mounts
 
 PROGRAM = [sys.executable, "-m", "tests.component.spool.full_program"]
 DISK_BYTES = 3 << 20
@@ -36,20 +36,8 @@ def test_a_file_that_cannot_grow_is_a_full_spool(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_full_file_system_leaves_nothing_behind(tmp_path: Path) -> None:
-    namespace = _own_mounts()
+    namespace = own_mounts()
     mount = f'mount -t tmpfs -o size={DISK_BYTES} spool "$1" && shift && exec "$@"'
     command = [*namespace, "sh", "-c", mount, "sh", str(tmp_path), *PROGRAM, str(tmp_path / "spool"), "disk"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def _own_mounts() -> list[str]:
-    """A command that runs another in a user and mount namespace of its own."""
-    program = shutil.which("unshare")
-    if program is None:
-        pytest.skip("a small disk needs the program unshare")
-    namespace = [program, "--user", "--map-root-user", "--mount"]
-    tried = subprocess.run([*namespace, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"a small disk needs a user namespace: {tried.stderr.strip()}")
-    return namespace

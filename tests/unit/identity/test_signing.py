@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from sync_runtime.bucket import manifest
+import sync_runtime
 from sync_runtime.identity import signing
 from sync_runtime.identity.ca import make_ca
 from sync_runtime.identity.errors import (
@@ -53,7 +54,10 @@ def test_what_a_trainer_signed_is_accepted(signer: Signer, trusted: TrustedSigne
 
 
 def test_the_prefix_is_the_one_of_the_format() -> None:
-    assert signing.SIGNED_PREFIX == manifest.SIGNED_PREFIX
+    page = (Path(sync_runtime.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
+    stated = re.search(r"signature is over the bytes `([^`]+)`, NUL, JSON", page)
+    assert stated is not None
+    assert stated[1].encode() + b"\0" == signing.SIGNED_PREFIX
 
 
 def test_every_changed_byte_is_noticed(signer: Signer, trusted: TrustedSigners) -> None:
