@@ -9,7 +9,9 @@ ARGS ?=
 PYTEST := $(VENV)/python -m pytest
 export KUBE
 # Every tool writes its own state under the checkout or the user's cache, never beside the sources.
-export PYTHONDONTWRITEBYTECODE := 1
+# Bytecode lives with the packages it belongs to: without it every process compiles torch and ourselves anew.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 export NUMBA_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/syncgroup/numba
 
 ##@ Start here
@@ -36,7 +38,7 @@ test: setup ## All checks and tests (no GPU needed)
 
 .PHONY: setup
 setup: ## Make .venv with the pinned packages (nothing to do when it is up to date)
-	@$(PYTHON) tools/bootstrap.py
+	@$(PYTHON) -B tools/bootstrap.py
 
 .PHONY: tools
 tools: setup ## Build Kubernetes and the other programs from source, what is missing (KUBE=1.36 for another release)
@@ -80,7 +82,7 @@ test-fast: setup ## Tests that need no cluster (under a minute)
 	  --ignore tests/unit/library --ignore tests/component $(COVERAGE) $(ARGS)
 
 .PHONY: test-codec
-test-codec: setup ## Damaged bytes by the hundred thousand, and kernels through Triton's interpreter
+test-codec: setup ## Damaged bytes by the hundred thousand, huge tensors, and kernels through Triton's interpreter
 	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library $(ARGS)
 
 .PHONY: test-runtime

@@ -91,6 +91,15 @@ def make_case(
     return Case(layout, old, new)
 
 
+def burst_case(rows: int = 64) -> Case:
+    """One run of neighbours changes among many that do not: a lane then takes far more words than a decoder awaits."""
+    case = make_case([("w", "BF16", (rows, 64))], 0.0)
+    case.old["w"].fill_(1.0)
+    case.new["w"] = case.old["w"].clone()
+    case.new["w"].view(-1)[rows * 32 :][: rows // 2] = 1.0078125
+    return case
+
+
 def cpu_object(case: Case, codec: int) -> bytes:
     """The object as the CPU coder writes it."""
     old, new = bind_cpu(case.layout, case.old), bind_cpu(case.layout, case.new)

@@ -2,7 +2,7 @@ import pytest
 
 from sync_runtime.tensors.layout import Shards
 from tests.gpu.checks import check_bytes, check_decoding, check_extraction, check_hostile, mutants_of
-from tests.gpu.support import cpu_object, make_case
+from tests.gpu.support import burst_case, cpu_object, make_case
 
 pytestmark = pytest.mark.timeout(300)
 ONE_PERCENT = [("a", "BF16", (1500, 1024)), ("b", "BF16", (777, 999)), ("n", "BF16", (100,)), ("s", "BF16", ())]
@@ -32,6 +32,10 @@ def test_tiles_of_a_sharded_grid_are_read_through_their_strides() -> None:
     check_extraction(case, "cuda")
     check_bytes(case, "cuda")
     check_decoding(case, "cuda")
+
+
+def test_a_burst_of_changes_that_outruns_the_words_in_registers_is_decoded() -> None:
+    check_decoding(burst_case(4096), "cuda", codecs=(2,))
 
 
 def test_wild_steps_everywhere_make_dense_blocks() -> None:

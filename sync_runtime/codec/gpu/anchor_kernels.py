@@ -54,7 +54,7 @@ def encode_contexts(
     STEPS: tl.constexpr,
 ):  # fmt: skip
     """LANES lanes per program, last element first, words downwards; table[entry, context] = f << 16 | start."""
-    q, live, k, lane = lane_of(lane_entry, lane_first, 0, num_lanes, LANES)
+    q, live, k, lane = lane_of(lane_entry, lane_first, log2_lanes, num_lanes, LANES)
     block = tl.load(which + k).to(tl.int64)
     stride = 1 << tl.load(log2_lanes + k)
     steps = (tl.load(elements + block) - lane + stride - 1) // stride
@@ -242,7 +242,7 @@ def decode_contexts(
     WIDTH: tl.constexpr, SHIFT: tl.constexpr, CONTEXT_BITS: tl.constexpr, REST: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """LANES lanes per program: contexts from the lane's words, the rest from its bits, whole elements to the buffer."""
-    q, live, k, lane = lane_of(lane_entry, lane_first, 0, num_lanes, LANES)
+    q, live, k, lane = lane_of(lane_entry, lane_first, log2_lanes, num_lanes, LANES)
     block = tl.load(which + k).to(tl.int64)
     stride = 1 << tl.load(log2_lanes + k)
     steps = (tl.load(elements + block) - lane + stride - 1) // stride

@@ -9,6 +9,7 @@ list is handed out while a status is not zero.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -153,14 +154,13 @@ def follow_entries(data: memoryview, at: int, most: int) -> Ints:
     Each entry says where the next one is: the one loop per record. Everything else is checked for all at once.
     """
     words = data.cast("B").cast("I")  # of this machine, whose order of bytes GPUs share
-    last = len(words) - _ENTRY_WORDS
     starts: list[int] = []
     take = starts.append
-    for _ in range(most + 1):
-        if at > last:
-            break
-        take(at)
-        at += _ENTRY_WORDS + (words[at + 3] >> 2)
+    with contextlib.suppress(IndexError):  # behind the end; asking at each entry would take a third longer
+        for _ in range(most + 1):
+            body_bytes = words[at + 3]
+            take(at)
+            at += _ENTRY_WORDS + (body_bytes >> 2)
     if at != len(words) or not starts or words[starts[-1]] != END_BLOCK:
         raise TruncatedError("the object does not end with its end record")
     if any(words[starts[-1] + 1 :]):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sync_runtime.codec.gpu import lane_kernels, plans, tight_kernels, value_kernels
 from sync_runtime.codec.gpu.plans import Ints, Lanes, make_lanes, to_device
@@ -59,7 +58,7 @@ class _Room:
     states: torch.Tensor
     """int32[Q]"""
     counts: torch.Tensor
-    """int32[Q]: words that each lane needs, whether it had room for them or not."""
+    """int32[Q]: words that each lane needs, whether it had room for them or not; 0 for idle ones."""
 
 
 class LaneCoder:
@@ -85,7 +84,7 @@ class LaneCoder:
 
     def plan(self, changed: Ints) -> None:
         """Lays out lanes and scratch for blocks with so many changes; host work that needs no table yet."""
-        elements = self.section.host_elements
+        elements, device = self.section.host_elements, self.section.device
         present = changed > 0
         log2_places, log2_values = plans.log2_position_lanes(elements, changed), plans.log2_value_lanes(changed)
         place_room = _capacity(changed >> log2_places, elements >> log2_places, 3 * self._growth, self._growth)
@@ -93,8 +92,10 @@ class LaneCoder:
         place_sizes = np.where(present, place_room << log2_places, 0)
         value_sizes = np.where(present, value_room << log2_values, 0)
         place_words, value_words = self._take_words(changed, int(place_sizes.sum()), int(value_sizes.sum()))
-        self._places = _room(log2_places, present, place_room, sizes=place_sizes, words=place_words)
-        self._values = _room(log2_values, present, value_room, sizes=value_sizes, words=value_words)
+        self._places = _room(
+            make_lanes(log2_places, present, device, steps_of=elements), place_room, place_sizes, place_words
+        )
+        self._values = _room(make_lanes(log2_values, present, device), value_room, value_sizes, value_words)
 
     def _take_words(self, changed: Ints, places: int, values: int) -> tuple[torch.Tensor, torch.Tensor]:
         _, spare = self.part.changes.spare(int(changed.sum()))
@@ -132,7 +133,7 @@ class LaneCoder:
             return
         tight_kernels.encode_positions[(-(-places.lanes.num_lanes // LANES),)](
             places.lanes.block, places.lanes.first, places.lanes.log2, section.elements, section.groups,
-            position_entries, places.words, places.first, places.capacity, places.states, places.counts, 0,
+            position_entries, places.words, places.first, places.capacity, places.states, places.counts,
             places.lanes.num_lanes, old.blocks.address, old.blocks.row_stride, old.blocks.col_stride,
             new.blocks.address, new.blocks.row_stride, new.blocks.col_stride, old.blocks.cols,
             WIDTH=dtype.width_bits, SHIFT=dtype.context_shift, CONTEXTS=dtype.num_contexts, OLD_FLAT=old.flat,
@@ -140,7 +141,7 @@ class LaneCoder:
         )  # fmt: skip
         value_kernels.encode_classes[(-(-values.lanes.num_lanes // LANES),)](
             values.lanes.block, values.lanes.first, values.lanes.log2, changes.first, changes.where, changes.value,
-            class_entries, values.words, values.first, values.capacity, values.states, values.counts, 0,
+            class_entries, values.words, values.first, values.capacity, values.states, values.counts,
             values.lanes.num_lanes, WIDTH=dtype.width_bits, LANES=LANES, STEPS=VALUE_STEPS, num_warps=1,
         )  # fmt: skip
 
@@ -165,9 +166,8 @@ def _capacity(changed: Ints, symbols: Ints, eighths: int, growth: int) -> Ints:
     return np.minimum(np.minimum(wanted, symbols + 1), MAX_LANE_WORDS + 1)
 
 
-def _room(log2: Ints, present: NDArray[np.bool_], capacity: Ints, *, sizes: Ints, words: torch.Tensor) -> _Room:
+def _room(lanes: Lanes, capacity: Ints, sizes: Ints, words: torch.Tensor) -> _Room:
     device = words.device
-    lanes = make_lanes(log2, present, device)
     return _Room(
         lanes=lanes,
         words=words,
@@ -175,5 +175,5 @@ def _room(log2: Ints, present: NDArray[np.bool_], capacity: Ints, *, sizes: Ints
         capacity=to_device(capacity, torch.int32, device),
         host_capacity=capacity,
         states=torch.empty(lanes.num_lanes, dtype=torch.int32, device=device),
-        counts=torch.empty(lanes.num_lanes, dtype=torch.int32, device=device),
+        counts=torch.zeros(lanes.num_lanes, dtype=torch.int32, device=device),
     )

@@ -19,6 +19,7 @@ from sync_runtime.codec.rules import (
 )
 
 Ints = NDArray[np.int64]
+WARP_LANES = 32
 
 
 def gap_bits(elements: Ints, changed: Ints) -> Ints:
@@ -57,34 +58,49 @@ def fast_bytes(symbols: Ints, bits: Ints, escapes: Ints, raws: Ints, width_bits:
 
 @dataclass(frozen=True)
 class Lanes:
-    """All lanes of a section's blocks in one row, and room for what they code. On the device but for `host_first`."""
+    """All lanes of a section's blocks in one row, on the device."""
 
     log2: torch.Tensor
     """int32[B]"""
     first: torch.Tensor
-    """int64[B + 1]: the first lane of each block."""
+    """int64[B]: the first lane of each block."""
     block: torch.Tensor
-    """int32[Q]: the block of each lane."""
-    host_first: Ints
-
-    @property
-    def num_lanes(self) -> int:
-        """Lanes in all."""
-        return int(self.host_first[-1])
+    """int32[Q]: the block of each lane; an idle one has the number of the block before it."""
+    num_lanes: int
+    """Lanes in all, idle ones included."""
 
 
-def make_lanes(log2: Ints, present: NDArray[np.bool_], device: torch.device) -> Lanes:
-    """Lanes of the blocks that are present."""
+def make_lanes(log2: Ints, present: NDArray[np.bool_], device: torch.device, *, steps_of: Ints | None = None) -> Lanes:
+    """Lanes of the blocks that are present, block after block.
+
+    With `steps_of`, lanes of blocks that agree in it and in their number of lanes stand together, and idle ones fill
+    the last warp of each such set: no warp then waits for a lane that has more steps than its others.
+    """
     sizes = np.where(present, 1 << log2, 0)
-    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    wide = to_device(np.stack([sizes, log2, first[1:]]), torch.int64, device)
-    numbers = torch.arange(sizes.size, dtype=torch.int32, device=device)
+    order, padded = np.arange(sizes.size), sizes
+    if steps_of is not None:
+        order = np.lexsort((steps_of, log2, ~present))
+        padded = _filled_warps(sizes, steps_of, order)
+    first = np.empty(sizes.size, np.int64)
+    first[order] = np.cumsum(padded) - padded
+    wide = to_device(np.stack([padded, log2, first, order]), torch.int64, device)
     return Lanes(
         log2=wide[1].to(torch.int32),
-        first=torch.nn.functional.pad(wide[2], (1, 0)),
-        block=torch.repeat_interleave(numbers, wide[0], output_size=int(first[-1])),
-        host_first=first,
+        first=wide[2],
+        block=torch.repeat_interleave(wide[3].to(torch.int32), wide[0], output_size=int(padded.sum())),
+        num_lanes=int(padded.sum()),
     )
+
+
+def _filled_warps(sizes: Ints, steps_of: Ints, order: Ints) -> Ints:
+    """Lanes per block in this order; the last block of each set has as many more as its warp still takes."""
+    padded = sizes[order]
+    if not padded.size:
+        return padded
+    last = np.append((np.diff(padded) != 0) | (np.diff(steps_of[order]) != 0), True)
+    ends = np.cumsum(padded)[last]
+    padded[last] += -np.diff(ends, prepend=0) % WARP_LANES
+    return padded
 
 
 def to_device(values: NDArray[np.generic], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

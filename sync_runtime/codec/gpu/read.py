@@ -165,7 +165,7 @@ class SectionRead:
                 part.word_base, cut.part_units, part.number, places.num_lanes, self._limit, base.blocks.address,
                 base.blocks.row_stride, base.blocks.col_stride, base.blocks.cols, WIDTH=dtype.width_bits,
                 SHIFT=dtype.context_shift, CONTEXTS=dtype.num_contexts, FLAT=base.flat, UNIT=UNIT_ELEMENTS,
-                LANES=DECODE_LANES, STEPS=DECODE_STEPS, num_warps=1,
+                LANES=DECODE_LANES, STEPS=DECODE_STEPS, num_warps=DECODE_LANES // 32,
             )  # fmt: skip
             for log2, blocks in lanes.by_lanes.items():
                 self._untranspose(log2, blocks, part)
@@ -200,7 +200,7 @@ class SectionRead:
         )
         value_kernels.decode_classes[(-(-values.num_lanes // LANES),)](
             self.stream, values.block, values.first, lanes.value_start, places.log2, values.log2, changes.first,
-            changes.where, self._starts, self.body, value_words, self._fits, self.status, 0, values.num_lanes,
+            changes.where, self._starts, self.body, value_words, self._fits, self.status, values.num_lanes,
             WIDTH=dtype.width_bits, LANES=LANES, ROUNDS=5 if dtype.width_bits > 16 else 4, STEPS=VALUE_STEPS,
             num_warps=1,
         )  # fmt: skip

@@ -1,8 +1,9 @@
 """Position lanes of `tight` bodies as Triton kernels (FORMAT.md, section 6.3).
 
 All lanes of all blocks stand in one row: lane q belongs to block lane_block[q], so a warp is full whatever the number
-of lanes per block. Loads of a group of steps are issued before the serial part that uses them, which hides their
-latency. A lane decodes 32 steps into one word of its own; `untranspose` turns these words into the block's mask.
+of lanes per block, and its lanes have the same number of steps (`plans.make_lanes`). Loads of a group of steps are
+issued before the serial part that uses them, which hides their latency. A lane decodes 32 steps into one word of its
+own; `untranspose` turns these words into the block's mask.
 """
 
 # mypy: disable-error-code="assignment, import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
@@ -21,6 +22,8 @@ CONTEXT_ROOM = tl.constexpr(256)
 """Entries per table row, whatever the dtype."""
 SIGNED_ROOM = tl.constexpr(512)
 """Entries per row of a decoder's position table: once for each sign."""
+WORDS_AHEAD = tl.constexpr(3)
+"""Words that a decoder has in registers for a group of steps, at least; a group that needs more is decoded again."""
 FAULT_LANE = tl.constexpr(64)
 FAULT_SIZE = tl.constexpr(128)
 FAULT_CLASS = tl.constexpr(256)
@@ -29,13 +32,18 @@ FAULT_PLANES = tl.constexpr(1024)
 
 
 @triton.jit
-def lane_of(lane_block, lane_first, begin, end, LANES: tl.constexpr):
-    """(lane, is it one, its block, its number in the block) of lanes begin … end; beyond, the last without stores."""
-    q = begin + tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)  # [LANES]
+def lane_of(lane_block, lane_first, log2_lanes, end, LANES: tl.constexpr):
+    """(lane, is it one, its block, its number in the block); idle ones repeat their block's last, without stores."""
+    q = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)  # [LANES]
     live = q < end
     q = tl.minimum(q, end - 1)
     block = tl.load(lane_block + q).to(tl.int64)
-    return q, live, block, (q - tl.load(lane_first + block)).to(tl.int32)
+    first = tl.load(lane_first + block)
+    lane = (q - first).to(tl.int32)
+    last = (1 << tl.load(log2_lanes + block)) - 1
+    live = live & (lane <= last)
+    lane = tl.minimum(lane, last)
+    return first + lane, live, block, lane
 
 
 @triton.jit
@@ -61,12 +69,12 @@ def _push(x, at, entry, words, on):
 @triton.jit
 def encode_positions(
     lane_block, lane_first, log2_lanes, elements, groups, table, scratch, scratch_first, capacity, states, counts,
-    lane_begin, lane_end, old_address, old_down, old_across, new_address, new_down, new_across, cols,
+    num_lanes, old_address, old_down, old_across, new_address, new_down, new_across, cols,
     WIDTH: tl.constexpr, SHIFT: tl.constexpr, CONTEXTS: tl.constexpr, OLD_FLAT: tl.constexpr, NEW_FLAT: tl.constexpr,
     CAST: tl.constexpr, NAN: tl.constexpr, LANES: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """LANES lanes per program, last element first. Too little room loses words but not their count: run again."""
-    q, live, block, lane = lane_of(lane_block, lane_first, lane_begin, lane_end, LANES)
+    q, live, block, lane = lane_of(lane_block, lane_first, log2_lanes, num_lanes, LANES)
     stride = 1 << tl.load(log2_lanes + block)
     size = tl.load(elements + block)
     steps = (size - lane + stride - 1) // stride
@@ -118,6 +126,15 @@ def _signed_context(bits, SHIFT: tl.constexpr, CONTEXTS: tl.constexpr):
 
 
 @triton.jit
+def _pull(x, p):
+    """One rANS symbol out of a state, before it takes a word: (state, whether it says changed)."""
+    slot = x & (ONE - 1)
+    hit = slot < p
+    high = x >> 15
+    return tl.where(hit, p * high + slot, x - p * (high + 1)), hit  # unchanged: (2^15 - p) * high + slot - p
+
+
+@triton.jit
 def decode_positions(
     stream, lane_block, lane_first, lane_start, lane_state, lane_left, log2_lanes, elements, groups, table, place_words,
     mask, word_base, part_units, part, num_lanes, limit, address, row_stride, col_stride, cols,
@@ -131,7 +148,7 @@ def decode_positions(
     masks of a part are small while all lanes are at work. State, words left and place of a lane are kept in lane_state,
     lane_left and lane_start between parts.
     """
-    q, live, block, lane = lane_of(lane_block, lane_first, 0, num_lanes, LANES)
+    q, live, block, lane = lane_of(lane_block, lane_first, log2_lanes, num_lanes, LANES)
     log2 = tl.load(log2_lanes + block)
     stride = 1 << log2
     begin = tl.load(part_units + block) * UNIT * part
@@ -144,7 +161,7 @@ def decode_positions(
     at = tl.load(lane_start + q)
     stop = at + tl.load(lane_left + q)
     source = stream.to(tl.pointer_type(tl.uint16)) + tl.load(place_words + block)
-    word = tl.load(source + at, mask=at < stop, other=0)  # the next word, on its way long before it is needed
+    pairs = stream + (tl.load(place_words + block) >> 1)  # place_words is even: heads are whole words
     far = tl.minimum(limit - tl.load(place_words + block), 1 << 30).to(tl.int32)
     sink = mask + tl.load(word_base + block) + (begin >> 5) + lane
     shared = (tl.maximum(tl.min((size - begin) >> log2, 0), 0) // 32) * 32
@@ -152,6 +169,9 @@ def decode_positions(
         found = tl.zeros([LANES], tl.uint32)
         for half in range(0, 32, STEPS):
             i = begin + (k + half) * stride + lane
+            at = tl.minimum(at, far)
+            low = tl.load(pairs + (at >> 1)).to(tl.uint32, bitcast=True)
+            high = tl.load(pairs + (at >> 1) + 1).to(tl.uint32, bitcast=True)
             group = ()
             for u in tl.static_range(STEPS):
                 bits = wire_bits(old, tile_offset(i + u * stride, down, across, width, FLAT), None, WIDTH, False, 0)
@@ -162,21 +182,32 @@ def decode_positions(
                 p = tl.load(entries + _signed_context(group[u], SHIFT, CONTEXTS)).to(tl.uint32, bitcast=True)
                 chances = chances + (p,)  # noqa: RUF005
             tl.debug_barrier()
+            ahead = ((high.to(tl.uint64) << 32) | low) >> ((at & 1) * 16).to(tl.uint64)
+            before = x
             hits = tl.zeros([LANES], tl.uint32)
-            at = tl.minimum(at, far)
+            used = tl.zeros([LANES], tl.int32)
             for u in tl.static_range(STEPS):
-                p = chances[u]
-                slot = x & (ONE - 1)
-                hit = slot < p
-                high = x >> 15
-                x = tl.where(hit, p * high + slot, x - p * (high + 1))  # (2^15 - p) * high + slot - p
+                x, hit = _pull(x, chances[u])
                 short = x < STATE_LOW
-                x = tl.where(short, (x << 16) | word, x)
-                at += short.to(tl.int32)
-                word = tl.load(source + at, mask=short, other=word)
+                x = tl.where(short, (x << 16) | (ahead.to(tl.uint32) & 0xFFFF), x)
+                ahead = tl.where(short, ahead >> 16, ahead)
+                used += short.to(tl.int32)
                 hits |= hit.to(tl.uint32) << u
+            if tl.max(used, 0) > WORDS_AHEAD:
+                x = before
+                hits = tl.zeros([LANES], tl.uint32)
+                used = tl.zeros([LANES], tl.int32)
+                for u in tl.static_range(STEPS):
+                    x, hit = _pull(x, chances[u])
+                    short = x < STATE_LOW
+                    word = tl.load(source + at + used, mask=short, other=0).to(tl.uint32)
+                    x = tl.where(short, (x << 16) | word, x)
+                    used += short.to(tl.int32)
+                    hits |= hit.to(tl.uint32) << u
+            at += used
             found |= hits << half
         tl.store(sink + (k // 32) * stride, found.to(tl.int32, bitcast=True), mask=live)
+    word = tl.load(source + at, mask=at < stop, other=0)
     for k in range(shared, tl.max(rows, 0), 32):
         found = tl.zeros([LANES], tl.uint32)
         for u in range(32):
@@ -184,9 +215,8 @@ def decode_positions(
             on = i < size
             bits = wire_bits(old, tile_offset(i, down, across, width, FLAT), on, WIDTH, False, 0)
             p = tl.load(entries + _signed_context(bits, SHIFT, CONTEXTS)).to(tl.uint32, bitcast=True)
-            slot = x & (ONE - 1)
-            hit = (slot < p) & on
-            y = tl.where(hit, p * (x >> 15) + slot, x - p * ((x >> 15) + 1))
+            y, hit = _pull(x, p)
+            hit = hit & on
             short = (y < STATE_LOW) & on
             x = tl.where(on, tl.where(short, (y << 16) | word, y), x)
             at += short.to(tl.int32)

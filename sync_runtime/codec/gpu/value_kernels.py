@@ -110,10 +110,10 @@ def count_changes(
 @triton.jit
 def encode_classes(
     lane_block, lane_first, log2_lanes, first, where, value, table, scratch, scratch_first, capacity, states, counts,
-    lane_begin, lane_end, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
+    num_lanes, WIDTH: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Value lanes, last element first. table[context, class] = f << 16 | start. STEPS: loads that are in flight."""
-    q, live, block, lane = lane_of(lane_block, lane_first, lane_begin, lane_end, LANES)
+    q, live, block, lane = lane_of(lane_block, lane_first, log2_lanes, num_lanes, LANES)
     stride = 1 << tl.load(log2_lanes + block)
     begin = tl.load(first + block)
     size = (tl.load(first + block + 1) - begin).to(tl.int32)
@@ -151,7 +151,7 @@ def encode_classes(
 @triton.jit
 def decode_classes(
     stream, lane_block, lane_first, lane_start, log2_places, log2_lanes, first, where, table, body, value_words, fits,
-    status, lane_begin, lane_end, WIDTH: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
+    status, num_lanes, WIDTH: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
     """Value lanes; the class takes the context's place in `where`. table[context, class] = where it starts, then 2^15.
@@ -159,7 +159,7 @@ def decode_classes(
     ROUNDS: steps of the search among 2^ROUNDS classes. A context without a table has starts of 2^15 alone. STEPS:
     loads of entries that are in flight together; they would wait for the stores of the step before.
     """
-    q, live, block, lane = lane_of(lane_block, lane_first, lane_begin, lane_end, LANES)
+    q, live, block, lane = lane_of(lane_block, lane_first, log2_lanes, num_lanes, LANES)
     stride = 1 << tl.load(log2_lanes + block)
     places = 1 << tl.load(log2_places + block)
     begin = tl.load(first + block)

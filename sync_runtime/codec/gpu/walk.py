@@ -16,6 +16,7 @@ import triton.language as tl
 from sync_runtime.codec.gpu import plans
 from sync_runtime.codec.gpu.plans import Ints, Lanes, make_lanes, to_device
 from sync_runtime.codec.limits import MODE_DENSE, MODE_TIGHT
+from sync_runtime.codec.rules import STATE_LOW
 from sync_runtime.tensors.device.sections import UNIT_WORDS, Section
 
 if TYPE_CHECKING:
@@ -101,9 +102,10 @@ def tight_lanes(section: Section, records: Records) -> TightLanes:
     tight = records.mode == MODE_TIGHT
     masked = tight | (records.mode == MODE_DENSE)
     log2 = plans.log2_position_lanes(elements, records.changed)
-    places = make_lanes(log2, tight, device)
+    places = make_lanes(log2, tight, device, steps_of=elements)
     values = make_lanes(plans.log2_value_lanes(records.changed), tight, device)
-    kept = torch.empty((3, places.num_lanes), dtype=torch.int32, device=device)
+    kept = torch.zeros((3, places.num_lanes), dtype=torch.int32, device=device)
+    kept[0].fill_(STATE_LOW)  # idle lanes are at their end
     return TightLanes(
         masked_elements=to_device(np.where(masked, elements, 0), torch.int32, device),
         has_mask=bool(masked.any()),

@@ -11,7 +11,7 @@ from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.tensors.device.bind import bind
 from sync_runtime.tensors.device.sections import sections_of
 from tests.gpu.checks import check_bytes, check_decoding, check_extraction, check_hostile, mutants_of
-from tests.gpu.support import Case, cpu_object, make_case, on, random_bits
+from tests.gpu.support import Case, burst_case, cpu_object, make_case, on, random_bits
 from tests.support.states import SPECIAL_BF16
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,6 +57,10 @@ def test_bytes_are_the_cpus_for_other_widths(dtype: str) -> None:
     check_extraction(case, "cpu")
     check_bytes(case, "cpu", codecs=(1, 2))
     check_decoding(case, "cpu")
+
+
+def test_a_burst_of_changes_that_outruns_the_words_in_registers_is_decoded() -> None:
+    check_decoding(burst_case(), "cpu", codecs=(2,))
 
 
 def test_masters_are_compared_after_the_cast() -> None:
