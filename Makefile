@@ -87,11 +87,7 @@ test-codec: setup ## Damaged bytes by the hundred thousand, huge tensors, and ke
 
 .PHONY: test-runtime
 test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" tests/component --ignore-glob "tests/component/session/test_*er_*" $(ARGS)
-
-.PHONY: test-faults
-test-faults: setup ## Processes killed at every stage, hostile relays, full disks, random schedules (not part of `make test` yet)
-	@$(PYTEST) -q -n 2 tests/component/session $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" tests/component $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)

@@ -16,9 +16,18 @@ from typing import Final, Protocol
 from sync_runtime.bucket.objects import BucketSource
 from sync_runtime.errors import RefusedError, SyncError, TransportError
 from sync_runtime.transport import sockets
-from sync_runtime.transport.pace import SHORT_RTT_S, PeakRate, capped_for_s, starting_rate, unsent_bytes
+from sync_runtime.transport.delivered import Delivered
+from sync_runtime.transport.pace import (
+    SHORT_RTT_S,
+    WARMING_FRAME_BYTES,
+    PeakRate,
+    capped_for_s,
+    starting_rate,
+    unsent_bytes,
+    warming_bytes,
+)
 from sync_runtime.transport.schedule import Acked, QueueTotals, SendQueue, TransferState
-from sync_runtime.transport.stream import Outgoing, SendStream
+from sync_runtime.transport.stream import Outgoing, SendStream, Warming
 from sync_runtime.transport.stuck import Progress, StuckWatch
 from sync_runtime.transport.wire import MAX_STREAMS, MAX_TRANSFERS, BucketHead
 
@@ -81,6 +90,8 @@ class Feeder:
         self._peak = PeakRate()
         self._rtt_s = 0.0
         self._capped_until_s: float | None = None
+        self._warming_left: int | None = 0  # None: to be told by the first stream's round-trip time
+        self._delivered = Delivered()
         self._closed = False
 
     @property
@@ -114,6 +125,8 @@ class Feeder:
             if len(self._transfers) >= MAX_TRANSFERS:
                 raise TransportError(f"{self._name} has {MAX_TRANSFERS} transfers under way: wait for one to end")
             if not self._queue.transfers:
+                self._measure(time.monotonic())  # what came in between is no payload's
+                self._peak.payload_over()
                 self._start_anew()
             transfer = self._queue.begin(priority)
             self._transfers[transfer] = SentTransfer(key, source)
@@ -155,7 +168,7 @@ class Feeder:
         now_s = time.monotonic()
         with self._ready:
             acked = self._queue.ack(transfer, indices, now_s)
-            self._peak.acknowledged(acked.size_bytes, now_s, self._rtt_s)
+            self._measure(now_s)
             if not self._queue.transfers:
                 self._peak.payload_over()
             self._ready.notify_all()
@@ -199,6 +212,9 @@ class Feeder:
         """What the link carried before this process began."""
         with self._ready:
             self._peak.remember(bytes_per_s)
+            if bytes_per_s > 0:
+                self._warming_left = None
+                self._ready.notify_all()
 
     def attach(self, connection: ssl.SSLSocket) -> SendStream:
         """A new stream, not started yet; raises RefusedError."""
@@ -249,7 +265,7 @@ class Feeder:
             stream.join(_JOIN_S)
         return streams
 
-    def next_bucket(self, stream: SendStream) -> Outgoing | None:
+    def next_bucket(self, stream: SendStream) -> Outgoing | Warming | None:
         """For the stream's thread: wait for its next bucket; None: end."""
         while True:
             with self._ready:
@@ -259,6 +275,8 @@ class Feeder:
                         return None
                     if stream.number in self._active:
                         assignment = self._queue.take(stream.number, time.monotonic())
+                        if assignment is None and self._warms(stream):
+                            return Warming(WARMING_FRAME_BYTES)
                     if assignment is None:
                         self._ready.wait()
                 transfer = self._transfers[assignment.transfer]
@@ -325,6 +343,28 @@ class Feeder:
         for stream in self._streams.values():
             if stream.facts.congestion_control == "bbr":
                 sockets.restart_congestion_control(stream.connection, "bbr")
+
+    def _measure(self, now_s: float) -> None:
+        came = self._delivered.since_last(self._streams, now_s)
+        if came is not None:
+            self._peak.delivered(came, now_s, self._rtt_s)
+
+    def _warms(self, stream: SendStream) -> bool:
+        """Whether a stream without work opens its window: only where the link's rate is remembered and nothing waits.
+
+        A payload that comes meanwhile goes first: what was written before it is a frame.
+        """
+        if self._queue.transfers or not self._peak.bytes_per_s or self._warming_left == 0:
+            return False
+        if self._warming_left is None:
+            progress = _progress(stream)
+            if progress is None or not progress.rtt_s:
+                return False
+            self._rtt_s = progress.rtt_s
+            self._warming_left = warming_bytes(self._peak.bytes_per_s, progress.rtt_s)
+        taken = min(self._warming_left, WARMING_FRAME_BYTES)
+        self._warming_left -= taken
+        return taken > 0
 
     def _pace(self) -> None:
         asked = None if self._pacing_bits_per_s is None else self._pacing_bits_per_s / 8

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+MEASURE_EVERY_S: Final = 0.02
 WINDOW_S: Final = 0.2
 WINDOW_RTTS: Final = 2.0
 REMEMBERED_PAYLOADS: Final = 4
-SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.25, 2.0
+SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.05, 2.0
 """Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
-SETTLED_GROWTH: Final = 1.1
+SETTLED_GROWTH: Final = 1.04
 """A payload that beat all before it by more has not seen the link's limit yet."""
-CAPPED_S: Final = 0.5
-CAPPED_RTTS: Final = 6.0
+CAPPED_S: Final = 4.0
+CAPPED_RTTS: Final = 20.0
 """So long after its start a payload is held to the known rate; then congestion control knows for itself."""
 
 
@@ -26,6 +27,10 @@ SHORT_RTT_S: Final = 0.015
 UNSENT_S: Final = 0.02
 MIN_UNSENT_BYTES, MAX_UNSENT_BYTES = 128 << 10, 4 << 20
 """What may wait unsent in the kernel: enough to bridge our own scheduling, little enough to share out the tail."""
+
+
+MAX_WARMING_LINK_BYTES: Final = 24 << 20
+WARMING_FRAME_BYTES: Final = 16 << 10
 
 
 class PeakRate:
@@ -54,8 +59,8 @@ class PeakRate:
         if bytes_per_s > 0 and not self._peaks:
             self._peaks.extend((bytes_per_s, bytes_per_s))
 
-    def acknowledged(self, size_bytes: int, now_s: float, rtt_s: float) -> None:
-        """Bytes that the other end has."""
+    def delivered(self, size_bytes: int, now_s: float, rtt_s: float) -> None:
+        """Bytes that came to the other end since the last call."""
         length_s = max(WINDOW_S, WINDOW_RTTS * rtt_s)
         self._window.append((now_s, size_bytes))
         self._window_bytes += size_bytes
@@ -93,3 +98,13 @@ def unsent_bytes(peak_bytes_per_s: float, streams: int) -> int:
     """How much of one stream may wait unsent in the kernel."""
     wanted = int(UNSENT_S * peak_bytes_per_s / max(1, streams))
     return max(MIN_UNSENT_BYTES, min(wanted, MAX_UNSENT_BYTES))
+
+
+def warming_bytes(peak_bytes_per_s: float, rtt_s: float) -> int:
+    """What all streams together send before their first payload, so that it finds open windows.
+
+    A window doubles with every round trip: the bytes that open it are twice what it then holds.
+    """
+    if rtt_s < SHORT_RTT_S:
+        return 0
+    return min(int(2 * peak_bytes_per_s * rtt_s), MAX_WARMING_LINK_BYTES)

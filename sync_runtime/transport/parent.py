@@ -32,7 +32,14 @@ from sync_runtime.transport.messages import (
     Welcome,
 )
 from sync_runtime.transport.stream import BucketSink, ReceiveStream
-from sync_runtime.transport.wire import FROM_PARENT, MAX_TRANSFERS, BucketHead, pack_acks, pack_nack
+from sync_runtime.transport.wire import (
+    FROM_PARENT,
+    MAX_TRANSFERS,
+    MAX_WARMING_BYTES,
+    BucketHead,
+    pack_acks,
+    pack_nack,
+)
 
 BEGIN_WAIT_S: Final = 10.0
 """A bucket may overtake its BEGIN, which travels on another connection."""
@@ -50,6 +57,8 @@ class ReceivedTotals:
     repeated_bytes: int
     """Arrived though they were there."""
     damaged_buckets: int
+    warming_bytes: int
+    """Meant nothing: they opened windows before the first payload."""
 
 
 @dataclass(slots=True)
@@ -90,7 +99,7 @@ class ParentLink:
         self._threads: dict[int, threading.Thread] = {}
         self._leaving = threading.Event()
         self._closed = threading.Event()
-        self._kept_bytes = self._repeated_bytes = self._damaged = 0
+        self._kept_bytes = self._repeated_bytes = self._damaged = self._warming_bytes = 0
         self._last_bucket_s = 0.0
         self._channel = Channel(
             connection,
@@ -114,7 +123,7 @@ class ParentLink:
     def totals(self) -> ReceivedTotals:
         """What came so far."""
         with self._state:
-            return ReceivedTotals(self._kept_bytes, self._repeated_bytes, self._damaged)
+            return ReceivedTotals(self._kept_bytes, self._repeated_bytes, self._damaged, self._warming_bytes)
 
     @property
     def streams(self) -> int:
@@ -256,6 +265,13 @@ class ParentLink:
             self.close(
                 "BadParent", f"bucket {head.index} of {incoming.begin.key} came damaged {count} times", retry=False
             )
+
+    def warmed(self, size_bytes: int) -> None:
+        """Bytes that mean nothing, up to a limit."""
+        with self._state:
+            self._warming_bytes += size_bytes
+            if self._warming_bytes > MAX_WARMING_BYTES:
+                raise FrameError(f"more than {MAX_WARMING_BYTES} bytes of WARMING on one link")
 
     def _transfer_of(self, head: BucketHead) -> _Incoming | None:
         """The transfer of a bucket, once its BEGIN is there; None: it is over, the bucket goes nowhere."""

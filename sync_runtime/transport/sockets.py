@@ -36,6 +36,8 @@ _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT",
 # struct tcp_info of linux/tcp.h: offsets are the same on every machine, bytes in its own order.
 _TOTAL_RETRANS: Final = (100, "=I")
 _RTT_US: Final = (68, "=I")
+_MSS: Final = (16, "=I")
+_DELIVERED: Final = (192, "=I")
 _BYTES_ACKED: Final = (120, "=Q")
 
 
@@ -129,6 +131,12 @@ def progress_of(tcp_info: bytes) -> Progress | None:
     if acked_bytes is None or retransmits is None or rtt_us is None:
         return None
     return Progress(acked_bytes, retransmits, rtt_us / 1e6)
+
+
+def delivered_bytes(tcp_info: bytes) -> int | None:
+    """What the other end's TCP has, in whatever order it came; None where the kernel does not say."""
+    segments, mss_bytes = _field(tcp_info, _DELIVERED), _field(tcp_info, _MSS)
+    return None if segments is None or mss_bytes is None else segments * mss_bytes
 
 
 def _field(tcp_info: bytes, place: tuple[int, str]) -> int | None:

@@ -23,6 +23,7 @@ from sync_runtime.transport.wire import (
     BucketHead,
     FrameType,
     pack_bucket_head,
+    pack_frame,
     parse_bucket_head,
     parse_header,
 )
@@ -49,10 +50,17 @@ class Outgoing:
     data: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """So many bytes that mean nothing: they open the congestion window before the first payload needs it."""
+
+    size_bytes: int
+
+
 class StreamFeed(Protocol):
     """Where a SendStream gets its buckets. Called by the stream's thread."""
 
-    def next_bucket(self, stream: SendStream) -> Outgoing | None:
+    def next_bucket(self, stream: SendStream) -> Outgoing | Warming | None:
         """The next one, after waiting for it; None: end."""
 
     def stream_ended(self, stream: SendStream, reason: str) -> None:
@@ -67,6 +75,9 @@ class BucketTaker(Protocol):
 
     def damaged(self, head: BucketHead) -> None:
         """A bucket whose bytes are not those of its name."""
+
+    def warmed(self, size_bytes: int) -> None:
+        """So many bytes that mean nothing are about to come; raises FrameError where that is too much."""
 
 
 class SendStream:
@@ -99,11 +110,17 @@ class SendStream:
         reason = "ended"
         try:
             while (outgoing := self._feed.next_bucket(self)) is not None:
-                self._send(outgoing)
+                if isinstance(outgoing, Warming):
+                    self._warm(outgoing)
+                else:
+                    self._send(outgoing)
         except (OSError, SyncError) as error:
             reason = f"{type(error).__name__}: {error}"
         finally:
             self._feed.stream_ended(self, reason)
+
+    def _warm(self, warming: Warming) -> None:
+        self.connection.sendall(pack_frame(FrameType.WARMING, bytes(warming.size_bytes)))
 
     def _send(self, outgoing: Outgoing) -> None:
         """The head shares a record with the first bytes: no small packet of its own."""
@@ -131,6 +148,9 @@ class ReceiveStream:
         head = memoryview(self._head)
         while self._fill(head[:HEADER_BYTES], may_end=True):
             kind, length = parse_header(head, ON_DATA)
+            if kind is FrameType.WARMING:
+                self._let_go(length)
+                continue
             if kind is FrameType.REFUSE or length <= BUCKET_HEAD_BYTES:
                 raise FrameError(f"a {kind.name} frame of {length} bytes on a data stream")
             self._fill(head[HEADER_BYTES:])
@@ -143,6 +163,13 @@ class ReceiveStream:
                 self._taker.take(bucket, data)
             else:
                 self._taker.damaged(bucket)
+
+    def _let_go(self, length: int) -> None:
+        """Bytes that mean nothing."""
+        self._taker.warmed(length)
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        self._fill(memoryview(self._buffer)[:length])
 
     def stop(self) -> None:
         """Break the connection; the thread that receives wakes up. Any thread."""

@@ -20,6 +20,9 @@ MIB: Final = 1 << 20
 MAX_BUCKET_BYTES: Final = 16 * MIB
 MAX_BUCKETS: Final = 1 << 20
 MAX_STREAMS: Final = 64
+MAX_WARMING_FRAME_BYTES: Final = 64 * KIB
+MAX_WARMING_BYTES: Final = 32 * MIB
+"""Bytes of WARMING that a child takes in the life of a link: nobody may keep it busy with them."""
 MAX_TRANSFERS: Final = 8
 """Transfers of one link at a time."""
 
@@ -54,6 +57,7 @@ class FrameType(IntEnum):
     ABORT = 22
     INDEX = 23
     BUCKET = 32
+    WARMING = 33
     PING = 48
     PONG = 49
 
@@ -77,6 +81,7 @@ LIMITS: Final[dict[FrameType, int]] = {
     FrameType.ABORT: 4 * KIB,
     FrameType.INDEX: MIB,
     FrameType.BUCKET: MAX_BUCKET_BYTES + _BUCKET.size,
+    FrameType.WARMING: MAX_WARMING_FRAME_BYTES,
     FrameType.PING: 8,
     FrameType.PONG: 8,
 }
@@ -90,7 +95,7 @@ FROM_PARENT: Final = _BOTH | {
     FrameType.ABORT, FrameType.INDEX,
 }  # fmt: skip
 """What a child takes there."""
-ON_DATA: Final = frozenset({FrameType.BUCKET, FrameType.REFUSE})
+ON_DATA: Final = frozenset({FrameType.BUCKET, FrameType.WARMING, FrameType.REFUSE})
 """What a child takes on a data stream."""
 GREETING: Final = frozenset({FrameType.HELLO})
 ANSWER: Final = frozenset({FrameType.WELCOME, FrameType.REFUSE})

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sync_runtime.errors import SpoolFullError
+from sync_runtime.transport import pace
 from sync_runtime.transport.events import (
     BucketFailed,
     BucketKept,
@@ -314,3 +315,36 @@ def test_a_region_gets_every_byte_through_a_relay_that_forwards_at_once(
     relay_side.events.wait(PayloadDone)
     assert bytes(leaf.sink.object(message.key).data) == data
     assert sum(len(event.indices) for event in trainer.events.all(BucketsAcked)) == 50
+
+
+def test_a_link_whose_rate_is_remembered_warms_up_and_the_payload_comes_whole(
+    make_parent: MakeParent, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SHORT_RTT_S", 0.0)  # the loopback's round trip is far below it
+    parent = make_parent(streams=2)
+    child = make_child([parent.endpoint])
+    link = parent.link()
+    link.remember_rate(1e10)
+    wait_until(lambda: child.link().totals.warming_bytes > 0)
+    data, source = payload(20)
+    message = begin(source=source, size_bytes=len(data))
+    link.complete(link.begin(message, source, range(20)), b"envelope")
+    parent.events.wait(PayloadDone)
+    assert bytes(child.sink.object(message.key).data) == data
+    totals = child.link().totals
+    assert totals.kept_bytes == len(data)
+    assert 0 < totals.warming_bytes <= pace.MAX_WARMING_LINK_BYTES + pace.WARMING_FRAME_BYTES
+
+
+def test_a_link_that_nothing_is_remembered_of_sends_no_byte_in_vain(
+    make_parent: MakeParent, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SHORT_RTT_S", 0.0)
+    parent = make_parent(streams=2)
+    child = make_child([parent.endpoint])
+    for seq in (1, 2):
+        data, source = payload(20)
+        message = begin(seq, source=source, size_bytes=len(data))
+        parent.link().complete(parent.link().begin(message, source, range(20)), b"envelope")
+        wait_until(lambda: parent.link().stats.transfers == 0)
+    assert child.link().totals.warming_bytes == 0

@@ -124,6 +124,14 @@ BAD_STREAMS: dict[str, tuple[Begin, bytes]] = {
     "a bucket without bytes": (
         opening(), struct.pack("<BBHI", FrameType.BUCKET, 0, 0, wire.BUCKET_HEAD_BYTES) + bytes(wire.BUCKET_HEAD_BYTES)
     ),
+    "a frame of warming above the limit": (
+        opening(), struct.pack("<BBHI", FrameType.WARMING, 0, 0, wire.MAX_WARMING_FRAME_BYTES + 1)
+    ),
+    "more warming than a link may have": (
+        opening(),
+        wire.pack_frame(FrameType.WARMING, bytes(wire.MAX_WARMING_FRAME_BYTES))
+        * (wire.MAX_WARMING_BYTES // wire.MAX_WARMING_FRAME_BYTES + 1),
+    ),
     "a bucket above the limit": (
         opening(), struct.pack("<BBHI", FrameType.BUCKET, 0, 0, wire.MAX_BUCKET_BYTES + wire.BUCKET_HEAD_BYTES + 1)
     ),

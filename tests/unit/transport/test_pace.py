@@ -12,7 +12,7 @@ def play(peak: PeakRate, rate_bytes_per_s: float, seconds: float, start_s: float
     """Acknowledgements every 10 ms; when they end."""
     steps = int(seconds * 100)
     for step in range(steps):
-        peak.acknowledged(int(rate_bytes_per_s / 100), start_s + step / 100, 0.05)
+        peak.delivered(int(rate_bytes_per_s / 100), start_s + step / 100, 0.05)
     return start_s + steps / 100
 
 
@@ -26,15 +26,15 @@ def test_the_peak_is_the_best_window_not_the_mean() -> None:
 
 def test_bytes_that_arrive_in_one_burst_are_no_rate() -> None:
     peak = PeakRate()
-    peak.acknowledged(50_000_000, 1.0, 0.05)
-    peak.acknowledged(50_000_000, 1.001, 0.05)
+    peak.delivered(50_000_000, 1.0, 0.05)
+    peak.delivered(50_000_000, 1.001, 0.05)
     assert peak.bytes_per_s == 0.0
 
 
 def test_a_long_pause_between_acknowledgements_gives_no_peak() -> None:
     peak = PeakRate()
-    peak.acknowledged(10_000_000, 0.0, 0.05)
-    peak.acknowledged(1_000_000, 10.0, 0.05)
+    peak.delivered(10_000_000, 0.0, 0.05)
+    peak.delivered(1_000_000, 10.0, 0.05)
     assert peak.bytes_per_s == pytest.approx(1e5)
 
 
@@ -55,8 +55,8 @@ def test_windows_grow_with_the_round_trip() -> None:
     """Half a second of a burst is no window on a path of 400 ms."""
     short, long = PeakRate(), PeakRate()
     for step in range(50):
-        short.acknowledged(100_000, step / 100, 0.01)
-        long.acknowledged(100_000, step / 100, 0.4)
+        short.delivered(100_000, step / 100, 0.01)
+        long.delivered(100_000, step / 100, 0.4)
     assert short.bytes_per_s == pytest.approx(1e7, rel=0.1)
     assert long.bytes_per_s == 0.0
 
@@ -67,7 +67,7 @@ def test_a_payload_starts_far_above_a_rate_that_is_still_growing_and_little_abov
     assert pace.starting_rate(peak, 1.1e6) == 1.1e6
     now_s = 0.0
     found = []
-    for rate in (1e7, 2e7, 2.1e7):
+    for rate in (1e7, 2e7, 2.04e7):
         now_s = play(peak, rate, 1.0, now_s + 5)
         peak.payload_over()
         found.append(round((pace.starting_rate(peak, None) or 0) / peak.bytes_per_s, 2))
@@ -93,5 +93,12 @@ def test_what_waits_unsent_is_twenty_milliseconds_within_limits() -> None:
 
 
 def test_long_paths_are_held_to_the_known_rate_for_longer() -> None:
-    assert pace.capped_for_s(0.01) == 0.5
-    assert pace.capped_for_s(0.2) == pytest.approx(1.2)
+    assert pace.capped_for_s(0.01) == pace.CAPPED_S
+    assert pace.capped_for_s(0.4) == pytest.approx(8.0)
+
+
+def test_a_remembered_link_warms_up_with_twice_what_it_has_in_flight_and_a_short_one_not_at_all() -> None:
+    assert pace.warming_bytes(60e6, 0.1) == 12_000_000
+    assert pace.warming_bytes(60e6, 0.01) == 0
+    assert pace.warming_bytes(0.0, 0.1) == 0
+    assert pace.warming_bytes(1e12, 1.0) == pace.MAX_WARMING_LINK_BYTES
