@@ -5,7 +5,9 @@ A key says which versions an object joins, never what is in it: that is the mani
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -150,6 +152,13 @@ def parse_file_stem(stem: str) -> ObjectKey:
 def delta_key(lineage: str, base_seq: int, target_seq: int, codec: str = FAST) -> ObjectKey:
     """A delta inside one lineage."""
     return ObjectKey(lineage, None, base_seq, target_seq, codec)
+
+
+def repair_key(version: VersionRef, ranges: Iterable[Sequence[int]]) -> ObjectKey:
+    """The anchor of some blocks of a version, as ascending [from, to) ranges: what it holds follows from its key."""
+    text = ",".join(f"{begin}-{end}" for begin, end in ranges)
+    part = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
+    return ObjectKey(version.lineage, None, None, version.seq, ANCHOR, part)
 
 
 def check_manifest(key: ObjectKey, manifest: Manifest) -> None:

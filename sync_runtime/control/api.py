@@ -42,8 +42,8 @@ class SidecarView(Protocol):
     def metrics(self) -> Mapping[str, float]:
         """Figures by name, without the prefix; `name{label="x"}` is allowed."""
 
-    async def drain(self) -> None:
-        """Finishes what is in flight and takes nothing new."""
+    async def drain(self) -> Document:
+        """Finishes what is in flight and takes nothing new; asked again it tells whether that is done."""
 
     async def reload(self) -> None:
         """Reads plan and certificates now."""
@@ -105,8 +105,7 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def _drain(request: web.Request) -> web.Response:
-    await request.app[_VIEW].drain()
-    return _json({"draining": True})
+    return _json(await request.app[_VIEW].drain())
 
 
 async def _reload(request: web.Request) -> web.Response:

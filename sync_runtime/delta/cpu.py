@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sync_runtime.delta.digest import ELEMENT_FACTOR, ELEMENT_OFFSET, GOLDEN, keys
 from sync_runtime.tensors.bits import BitTensor, rectangle
-from sync_runtime.tensors.blocks import Block
-from sync_runtime.tensors.digest import Digest, TensorKeys, tensor_keys
+from sync_runtime.tensors.blocks import Block, Piece
+from sync_runtime.tensors.digest import ZERO, Digest, TensorKeys, tensor_keys
 from sync_runtime.tensors.jit import compiled
 from sync_runtime.tensors.layout import Layout
 from sync_runtime.tensors.sparse import U32, Bits, SparseBlock
@@ -42,15 +42,25 @@ def _aligned(bits: Bits) -> Bits:
 
 def block_digest(block: Block, state: Mapping[int, BitTensor], layout: Layout) -> dict[int, Digest]:
     """The digest of every tensor's part in a block, read through strides."""
-    found = {}
+    return {piece.tensor: _piece_digest(piece, rectangle(piece, state[piece.tensor]), layout) for piece in block.pieces}
+
+
+def bits_digest(block: Block, bits: Bits, layout: Layout) -> Digest:
+    """The digest of a block from its elements in index order: for blocks without a state around them."""
+    found, first = ZERO, 0
     for piece in block.pieces:
-        tensor = tensor_keys(layout.tensors[piece.tensor])
-        matrix = rectangle(piece, state[piece.tensor])
-        words = _matrix_digest(
-            matrix, *_key_arrays(tensor, piece.row_start, matrix.shape[0], piece.col_start, matrix.shape[1])
-        )
-        found[piece.tensor] = Digest(int(words[0]), int(words[1]))
+        part = bits[first : first + piece.num_elements].reshape(piece.num_rows, piece.num_cols)
+        found = found.plus(_piece_digest(piece, part, layout))
+        first += piece.num_elements
     return found
+
+
+def _piece_digest(piece: Piece, matrix: Bits, layout: Layout) -> Digest:
+    tensor = tensor_keys(layout.tensors[piece.tensor])
+    words = _matrix_digest(
+        matrix, *_key_arrays(tensor, piece.row_start, matrix.shape[0], piece.col_start, matrix.shape[1])
+    )
+    return Digest(int(words[0]), int(words[1]))
 
 
 def staged_digest(positions: U32, old: Bits, new: Bits, block: Block, layout: Layout) -> dict[int, Digest]:

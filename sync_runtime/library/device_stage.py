@@ -56,12 +56,15 @@ class DeviceSubscriber:
         self._expected: Sums = ()
         self._after: tuple[Layer, Sums] | None = None
         """Digest words that a layer leads to, while it is being written."""
+        self._mended: set[int] = set()
+        """Blocks whose right bits are in a layer that is not written yet: what is live there is known to be wrong."""
         self._last_fold: tuple[Layer, Layer, Layer] | None = None
         self._decoder: DeltaDecoder | None = None
 
     def opening(self) -> Opening:
         """The full digest of the live weights, which become what is expected."""
         with self._reading():
+            self._mended.clear()
             self._expected = self._live.sums()
             return Opening((str(self._total(self._expected)),), None)
 
@@ -83,11 +86,12 @@ class DeviceSubscriber:
         with self._using, on_device(device):
             self._look()
             if self._after is None or self._after[0] is not layer:
-                steps = zip(self._expected, self._list_sums(layer), strict=True)
+                steps = zip(self._base_sums(), self._list_sums(layer), strict=True)
                 self._after = (layer, tuple(before + step for before, step in steps))
             for bound, changes in zip(self._live.bounds, layer, strict=True):
                 commit(changes, bound, new_sums(bound.section))
             self._expected, self._after = self._after[1], None
+            self._mended.clear()
             if self._side is not None:
                 self._written = torch.cuda.current_stream(device).record_event()
 
@@ -144,6 +148,7 @@ class DeviceSubscriber:
                 places = (block_bits(self._weights.blocks, self._live.state(), block) != right).nonzero().reshape(-1)
                 if places.numel():
                     entries[block.number] = (places.to(torch.int32), right[places])
+            self._mended.update(block.number for block, _ in blocks)
             return self._layer(entries)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -172,6 +177,17 @@ class DeviceSubscriber:
             words = new_sums(bound.section)
             list_digest(changes, bound, words)
             found.append(words)
+        return tuple(found)
+
+    def _base_sums(self) -> Sums:
+        """The digest words that a list leads on from: as they should be, but where it mends wrong bits as they are."""
+        if not self._mended:
+            return self._expected
+        found = []
+        for section, live, expected in zip(self._sections, self._live.sums(), self._expected, strict=True):
+            mended = torch.tensor([block.number in self._mended for block in section.blocks], device=section.device)
+            pieces = mended[section.piece_block.long()]
+            found.append(torch.where(pieces[:, None], live, expected))
         return tuple(found)
 
     def _total(self, sums: Sums) -> Digest:

@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 
 from sync_runtime.library import engines
 from sync_runtime.library.coders import choose_coder, load_coder
+from sync_runtime.library.engines import Engine
+from sync_runtime.library.export_sessions import ExportedPublishSession
 from sync_runtime.library.publishing import PublishSession
-from sync_runtime.library.settings import LibrarySettings
+from sync_runtime.library.settings import GpuAccess, LibrarySettings, PublishOptions
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
 from sync_runtime.local.messages import PROTOCOLS, Coder, Hello
+
+
+class Publishing(Protocol):
+    """Who answers a publisher's calls: a session of this process, or a GPU worker's."""
+
+    @property
+    def version(self) -> Version | None:
+        """The last that is durable."""
+
+    def open(self, timeout_s: float) -> None:
+        """Waits until it can publish; raises SyncError."""
+
+    def publish(self, step: int | None, label: str, patience_s: float) -> Version:
+        """A version of the weights as they are."""
+
+    def close(self, drain_s: float) -> bool:
+        """Hangs up after the last version is out."""
+
+
+def make_session(engine: Engine, options: PublishOptions, settings: LibrarySettings) -> PublishSession:
+    """A session of this process over an engine's tensors; not yet open."""
+    weights = Weights(engine, options.wire_dtype)
+    name = choose_coder(options.coder, weights)
+    hello = Hello(PROTOCOLS, "publisher", options.rank, options.world_size, os.getpid(), name, settings.release)
+    made = load_coder(name).make_publisher(weights, host_snapshot=options.host_snapshot)
+    return PublishSession(weights, made, settings.socket, hello)
 
 
 class Publisher:
@@ -35,6 +63,9 @@ class Publisher:
         engine: where tensors come from; see `sync_runtime.library.engines`.
         coder: `"sidecar"` or `"library"`; by default the library codes where weights are on a GPU.
         host_snapshot: keep the last version (coder `"library"`) in pinned host memory instead of the GPU's.
+        gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process extracts and encodes, through
+            handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
+        worker_socket: the GPU worker's socket, where there is one.
 
     Opening takes a full digest of the weights: if they are the newest version of the group, its line of versions is
     continued; otherwise a new one starts. Weights must stand still while this object is made and while `publish` runs.
@@ -43,15 +74,17 @@ class Publisher:
     def __init__(
         self, model: Any, *, wire_dtype: torch.dtype | None = None, socket: str | None = None, timeout: float = 60.0,
         patience: float = 5.0, engine: str = "module", coder: Coder | None = None, host_snapshot: bool = False,
-        rank: int = 0, world_size: int = 1,
+        rank: int = 0, world_size: int = 1, gpu_access: GpuAccess | None = None, worker_socket: str | None = None,
     ) -> None:  # fmt: skip
-        weights = Weights(engines.attach(engine, model), wire_dtype)
-        name = choose_coder(coder, weights)
-        settings = LibrarySettings.read(socket)
-        hello = Hello(PROTOCOLS, "publisher", rank, world_size, os.getpid(), name, settings.release)
-        made = load_coder(name).make_publisher(weights, host_snapshot=host_snapshot)
-        self._session = PublishSession(weights, made, settings.socket, hello)
+        attached = engines.attach(engine, model)
+        settings = LibrarySettings.read(socket, gpu_access=gpu_access, worker_socket=worker_socket)
+        options = PublishOptions(wire_dtype, coder, host_snapshot, rank, world_size, timeout, patience)
         self._patience_s = patience
+        self._session: Publishing
+        if settings.gpu_access == "CudaIpc":
+            self._session = ExportedPublishSession(attached, options, settings.worker_socket)
+        else:
+            self._session = make_session(attached, options, settings)
         self._session.open(timeout)
 
     @property

@@ -140,7 +140,12 @@ class PublishSession:
         except SyncError as error:
             channel.send(to_message("BLOCKS", error))
             return
-        self._connection.stream(channel, Anchor(version.lineage, version.seq, request.blocks), chunks)
+        try:
+            self._connection.stream(channel, Anchor(version.lineage, version.seq, request.blocks), chunks)
+        except SidecarLostError:
+            raise
+        except SyncError:
+            return  # the sidecar has no use for them any more and said so; it heard CANCEL
 
     # --- opening; callers hold `streaming` ---------------------------------------------------------------------------
 

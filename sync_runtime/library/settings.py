@@ -1,4 +1,4 @@
-"""What the library takes from its environment, read once."""
+"""What the library takes from its environment, read once, and what users ask of one publisher or subscriber."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ import importlib.metadata
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from sync_runtime.contract import names
+from sync_runtime.errors import SettingsError
+from sync_runtime.local.messages import Coder
+
+if TYPE_CHECKING:
+    import torch
+
+GpuAccess = Literal["InProcess", "CudaIpc"]
+"""Who works on the weights: this process, or a GPU worker that opens handles of them (experimental)."""
+ENV_GPU_ACCESS: Final = f"{names.ENV_PREFIX}GPU_ACCESS"
+ENV_WORKER_SOCKET: Final = f"{names.ENV_PREFIX}GPU_WORKER_SOCKET"
+WORKER_SOCKET_PATH: Final = f"{names.RUN_DIR}/gpu-worker.sock"
 
 
 @dataclass(frozen=True)
@@ -16,12 +28,48 @@ class LibrarySettings:
 
     socket: str
     release: str
+    gpu_access: GpuAccess = "InProcess"
+    worker_socket: str = WORKER_SOCKET_PATH
 
     @classmethod
-    def read(cls, socket: str | None, environment: Mapping[str, str] | None = None) -> LibrarySettings:
-        """From an argument, else from the environment, else the place in every pod."""
+    def read(
+        cls, socket: str | None, environment: Mapping[str, str] | None = None, *, gpu_access: str | None = None,
+        worker_socket: str | None = None,
+    ) -> LibrarySettings:  # fmt: skip
+        """From arguments, else from the environment, else the places in every pod."""
         found = os.environ if environment is None else environment
-        return cls(socket or found.get(names.ENV_SOCKET) or names.SOCKET_PATH, _release())
+        access = gpu_access or found.get(ENV_GPU_ACCESS) or "InProcess"
+        if access not in get_args(GpuAccess):
+            raise SettingsError(f"gpu_access is {access!r}; it must be one of {', '.join(get_args(GpuAccess))}")
+        return cls(
+            socket or found.get(names.ENV_SOCKET) or names.SOCKET_PATH, _release(), cast("GpuAccess", access),
+            worker_socket or found.get(ENV_WORKER_SOCKET) or WORKER_SOCKET_PATH,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """What users ask of one publisher."""
+
+    wire_dtype: torch.dtype | None = None
+    coder: Coder | None = None
+    host_snapshot: bool = False
+    rank: int = 0
+    world_size: int = 1
+    timeout_s: float = 60.0
+    patience_s: float = 5.0
+
+
+@dataclass(frozen=True)
+class SubscribeOptions:
+    """What users ask of one subscriber."""
+
+    coder: Coder | None = None
+    auto_scrub: bool | None = None
+    rank: int = 0
+    world_size: int = 1
+    timeout_s: float = 60.0
+    patience_s: float = 5.0
 
 
 def _release() -> str:

@@ -3,18 +3,98 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from sync_runtime.library import engines
-from sync_runtime.library.coders import choose_coder, load_coder
-from sync_runtime.library.settings import LibrarySettings
+from sync_runtime.library.coders import StageCoder, choose_coder, load_coder
+from sync_runtime.library.engines import Engine
+from sync_runtime.library.export_sessions import ExportedSubscribeSession
+from sync_runtime.library.settings import GpuAccess, LibrarySettings, SubscribeOptions
 from sync_runtime.library.subscribing import SubscribeSession
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
 from sync_runtime.local.messages import PROTOCOLS, Coder, Hello
 
 SCRUB_TIMEOUT_S = 600.0
+
+
+class ConnectionView(Protocol):
+    """The other end."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is there and knows the weights."""
+
+
+class StagingView(Protocol):
+    """What waits, and what was found."""
+
+    @property
+    def staged(self) -> Version | None:
+        """The newest version that can be activated."""
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether a scrub found wrong weights."""
+
+
+class Subscribing(Protocol):
+    """Who answers a subscriber's calls: a session of this process, or a GPU worker's."""
+
+    @property
+    def connection(self) -> ConnectionView:
+        """The sidecar, or the GPU worker."""
+
+    @property
+    def staging(self) -> StagingView:
+        """What waits."""
+
+    @property
+    def version(self) -> Version | None:
+        """What the live weights are."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something newer is known."""
+
+    def open(self, timeout_s: float) -> None:
+        """Waits until it follows; raises SyncError."""
+
+    def wait(self, seq: int | None, timeout_s: float | None) -> Version | None:
+        """Waits for a version."""
+
+    def activate(self, patience_s: float) -> Version | None:
+        """One switch or none."""
+
+    def scrub(self, timeout_s: float) -> bool:
+        """Live weights against what they should be."""
+
+    def note(self, tokens_per_second: int | None) -> None:
+        """Figures for the member's report."""
+
+    def close(self) -> None:
+        """Hangs up."""
+
+
+def make_session(
+    engine: Engine, options: SubscribeOptions, settings: LibrarySettings,
+    guard: Callable[[StageCoder], StageCoder] = lambda coder: coder,
+) -> SubscribeSession:  # fmt: skip
+    """A session of this process over an engine's tensors; not yet open. `guard` may stand between it and its coder."""
+    weights = Weights(engine)
+    name = choose_coder(options.coder, weights)
+    hello = Hello(PROTOCOLS, "subscriber", options.rank, options.world_size, os.getpid(), name, settings.release)
+    made: list[SubscribeSession] = []
+
+    def between() -> None:
+        made[0].between()
+
+    coder = guard(load_coder(name).make_subscriber(weights, between))
+    scrubs = name == "library" if options.auto_scrub is None else options.auto_scrub
+    made.append(SubscribeSession(weights, coder, settings.socket, hello, auto_scrub=scrubs))
+    return made[0]
 
 
 class Subscriber:
@@ -41,21 +121,25 @@ class Subscriber:
         coder: `"sidecar"` or `"library"`; by default the library codes where weights are on a GPU.
         auto_scrub: whether all weights are compared with the version in the background after every switch; by default
             on a GPU, where that takes milliseconds. `poisoned` tells what it found.
+        gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process decodes and applies, through
+            handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
+        worker_socket: the GPU worker's socket, where there is one.
     """
 
     def __init__(
         self, model: Any, *, socket: str | None = None, timeout: float = 60.0, patience: float = 5.0,
         engine: str = "module", coder: Coder | None = None, auto_scrub: bool | None = None, rank: int = 0,
-        world_size: int = 1,
+        world_size: int = 1, gpu_access: GpuAccess | None = None, worker_socket: str | None = None,
     ) -> None:  # fmt: skip
-        weights = Weights(engines.attach(engine, model))
-        name = choose_coder(coder, weights)
-        settings = LibrarySettings.read(socket)
-        hello = Hello(PROTOCOLS, "subscriber", rank, world_size, os.getpid(), name, settings.release)
+        attached = engines.attach(engine, model)
+        settings = LibrarySettings.read(socket, gpu_access=gpu_access, worker_socket=worker_socket)
+        options = SubscribeOptions(coder, auto_scrub, rank, world_size, timeout, patience)
         self._patience_s = patience
-        made = load_coder(name).make_subscriber(weights, self._between)
-        scrubs = name == "library" if auto_scrub is None else auto_scrub
-        self._session = SubscribeSession(weights, made, settings.socket, hello, auto_scrub=scrubs)
+        self._session: Subscribing
+        if settings.gpu_access == "CudaIpc":
+            self._session = ExportedSubscribeSession(attached, options, settings.worker_socket)
+        else:
+            self._session = make_session(attached, options, settings)
         self._session.open(timeout)
 
     @property
@@ -108,9 +192,6 @@ class Subscriber:
     def close(self) -> None:
         """Hangs up; the weights stay as they are."""
         self._session.close()
-
-    def _between(self) -> None:
-        self._session.between()
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,6 +60,9 @@ class Engine(Protocol):
 
     def no_way(self, key: ObjectKey) -> None:
         """Nobody can make this object."""
+
+    def repairs(self) -> Mapping[ObjectKey, list[list[int]]]:
+        """Anchors of some blocks that live weights are to be mended with, and the ranges of these blocks."""
 
 
 @dataclass

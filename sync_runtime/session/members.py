@@ -22,13 +22,10 @@ from sync_runtime.errors import (
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
-from sync_runtime.session.mirror import Mirror
-from sync_runtime.session.position import next_step
+from sync_runtime.session.position import newest_whole, next_step
 from sync_runtime.session.scrub import Scrubber, ScrubContext
 from sync_runtime.session.stager import Stager, is_step
-from sync_runtime.session.weights import EngineContext, EngineWeights
-from sync_runtime.tensors.digest import parse_digest
-from sync_runtime.tensors.layout import Layout, parse_layout
+from sync_runtime.session.weights import EngineContext, EngineWeights, OpenIntake
 
 _log = logging.getLogger(__name__)
 HANDOVER_S, HANDOVER_POLL_S = 1.0, 0.01
@@ -43,20 +40,17 @@ class EngineSession:
         self._machine = service_machine()
         self._weights = EngineWeights(context.spool)
         self._stager = Stager(self._weights, context.versions)
-        self._scrubber = Scrubber(
-            ScrubContext(self._machine, self._weights, self._stager, context.spawn, self._note_trouble)
-        )
+        parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
+        self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance))
         self._library: LibraryLink | None = None
-        self._open: local.Open | None = None
-        self._document = bytearray()
-        self._layout: Layout | None = None
-        self._intake: Mirror | None = None
-        """The state of an OPEN that is arriving."""
+        self._opening: OpenIntake | None = None
         self._staging = False
         self.refused: set[ObjectKey] = set()
         """Objects that decoded to something else than their signed manifest promises; never tried again."""
         self._no_way = False
         """Nobody can make a way from the live version: only whole weights help."""
+        self._stranded: str | None = None
+        """The digest of weights that no way leads on from, where an engine that codes is out of service for it."""
         self._void = False
         """The library has forgotten what was staged, or is about to."""
         self.trouble: tuple[str, str] | None = None
@@ -98,7 +92,8 @@ class EngineSession:
 
     def digest(self) -> str | None:
         """The full digest of weights that are no known version."""
-        return self._weights.digest if self._weights.live is None else None
+        digest = self._weights.digest
+        return digest if self._weights.live is None and digest != self._stranded else None
 
     def out_of_service(self) -> bool:
         """Whether it may be given whole weights."""
@@ -108,7 +103,7 @@ class EngineSession:
         """Versions became known: the digest may be one of them, and the library is told of the newest."""
         digest, library = self.digest(), self._library
         if self._machine.state is ServiceState.JOINING and digest is not None and library is not None:
-            found = self._context.versions.find(digest)
+            found = self._known(digest)
             if found is not None and not self._staging:
                 self._become(found)
                 self._tell(local.Known(found.lineage, found.seq, digest, self._step(found)))
@@ -125,14 +120,25 @@ class EngineSession:
 
     def arrived(self, stored: StoredObject) -> None:
         """An object is in the spool."""
+        if self._library is not None:
+            self._scrubber.arrived(self._library, stored)
         self._advance()
 
     def no_way(self, key: ObjectKey) -> None:
         """Nobody can make the object that leads on from here."""
+        if self._library is not None:
+            self._scrubber.missing(self._library, key)
         holds, head = self.holds(), self._context.versions.head
         if holds is not None and key.base == holds and key.codec == FAST and key.target == head:
             self._no_way = True
             self._note_trouble("TooFarBehind", f"no delta leads on from version {holds.seq}: whole weights follow")
+            if self._library is not None and self._library.hello.coder == "library":
+                self._stranded = self._weights.digest
+                self._library.hang_up()  # it opens again, out of service: whole weights are written over what it has
+
+    def repairs(self) -> dict[ObjectKey, list[list[int]]]:
+        """Anchors of some blocks that live weights are to be mended with, and the ranges of these blocks."""
+        return self._scrubber.repairs()
 
     # --- what the library says ---------------------------------------------------------------------------------------
 
@@ -149,7 +155,7 @@ class EngineSession:
         """A message of the library."""
         match message:
             case local.Open():
-                self._open, self._document, self._layout = message, bytearray(), None
+                self._opening = OpenIntake(message, self._weights.folder)
             case local.Scrub():
                 self._since["scrub"] = time.monotonic()
                 await self._scrubber.begin(library, message)
@@ -176,12 +182,10 @@ class EngineSession:
 
     async def data(self, library: LibraryLink, data: memoryview) -> None:
         """Bytes of the layout or of a state."""
-        rest = data if self._open is None else self._take_document(self._open, data)
-        if len(rest):
-            if self._intake is not None:
-                self._intake.append(rest)
-            elif not self._scrubber.append(rest):
-                raise LocalProtocolError("bytes of a state came where none was announced")
+        if self._opening is not None:
+            self._opening.take(data)
+        elif not self._scrubber.append(data):
+            raise LocalProtocolError("bytes of a state came where none was announced")
 
     async def detached(self, library: LibraryLink, reason: str) -> None:
         """The library is gone, and what was staged in it."""
@@ -192,20 +196,12 @@ class EngineSession:
             self._machine.feed(ServiceEvent.LIBRARY_GONE)
         self._stager.answered(None, LibraryLostError(reason))
         self._drop_intake()
+        self._scrubber.lost()
         self._weights.forget()
-        self._open, self._no_way, self._void = None, False, False
+        self._no_way, self._void = False, False
         self._context.changed()
 
     # --- opening -----------------------------------------------------------------------------------------------------
-
-    def _take_document(self, message: local.Open, data: memoryview) -> memoryview:
-        missing = message.layout_bytes - len(self._document)
-        self._document += data[:missing]
-        if self._layout is None and len(self._document) == message.layout_bytes:
-            self._layout = parse_layout(bytes(self._document))
-            if message.state:
-                self._intake = Mirror.create(self._weights.folder, self._layout)
-        return data[missing:] if missing < len(data) else data[len(data) :]
 
     async def _end(self, library: LibraryLink) -> None:
         if self._scrubber.is_running:
@@ -214,21 +210,14 @@ class EngineSession:
             if self.scrub_passed:
                 self.trouble = None
             self._context.changed()
-        elif self._open is not None:
-            await self._opened(library, self._open)
+        elif self._opening is not None:
+            opening, self._opening = self._opening, None
+            await self._opened(library, opening)
 
-    async def _opened(self, library: LibraryLink, message: local.Open) -> None:
-        if self._layout is None:
-            raise LocalProtocolError("OPEN ended before the layout was complete")
-        intake, self._intake, self._open = self._intake, None, None
-        if intake is not None:
-            digest = str(await asyncio.to_thread(intake.digest))
-        elif len(message.digests) == 1:
-            digest = str(parse_digest(message.digests[0]))
-        else:
-            raise LocalProtocolError("OPEN without a state must carry the digest of the live weights")
-        self._weights.opened(self._layout, intake, digest)
-        found = self._context.versions.find(digest)
+    async def _opened(self, library: LibraryLink, opening: OpenIntake) -> None:
+        layout, mirror, digest = await opening.finish()
+        self._weights.opened(layout, mirror, digest)
+        found = self._known(digest)
         if found is None:
             await library.send(local.Opened(None, None, digest, None, continued=False))
         else:
@@ -241,6 +230,10 @@ class EngineSession:
         self._tell_head()
         self._context.changed()
         self._advance()
+
+    def _known(self, digest: str) -> VersionRef | None:
+        """The version that weights are, if it is one from which something leads on."""
+        return None if digest == self._stranded else self._context.versions.find(digest)
 
     def _become(self, version: VersionRef) -> None:
         """A full digest proved which version the live weights are."""
@@ -271,7 +264,7 @@ class EngineSession:
 
     def _advance(self) -> None:
         """Stages the next object that leads on from here, one at a time."""
-        if self._library is None or self._weights.digest is None or self._staging:
+        if self._library is None or self._weights.digest is None or self._staging or self._scrubber.is_waiting:
             return
         self._leave_lineage(self._library)
         found = self._next_object()
@@ -293,15 +286,11 @@ class EngineSession:
         head, holds = self._context.versions.head, self.holds()
         if head is None:
             return None
-        usable = [one for one in self._context.spool.objects() if one.key not in self.refused]
-        if holds is None:
-            live = self._weights.live
-            newer = -1 if live is None or live.lineage != head.lineage else live.seq
-            whole = [one for one in usable if one.key.is_anchor and one.key.part is None]
-            whole = [one for one in whole if one.key.lineage == head.lineage]
-            whole = [one for one in whole if one.key.target_seq > newer]
-            return max(whole, key=lambda one: one.key.target_seq, default=None) if self.out_of_service() else None
-        key = next_step(holds, [one.key for one in usable], head)
+        usable = [one.key for one in self._context.spool.objects() if one.key not in self.refused]
+        if holds is not None:
+            key = next_step(holds, usable, head)
+        else:
+            key = newest_whole(self._weights.live, usable, head) if self.out_of_service() else None
         return None if key is None else self._context.spool.stored(key)
 
     async def _stage(self, library: LibraryLink, stored: StoredObject) -> None:
@@ -312,13 +301,18 @@ class EngineSession:
             self._advance()  # the next one may be there already
             return
         except SyncError as error:
-            await self._stage_failed(library, stored, error)
+            if library is self._library:
+                await self._stage_failed(library, stored, error)
+            else:  # what it was decoded against went with the engine: that says nothing of the object
+                self._staging = False
+                self._advance()
             return
         self._staging, self.trouble = False, None
         self._context.timed("decode", stored.key.target, self._stager.decode_us)
         if stored.key.is_anchor:
             self._no_way = False
         if is_whole:
+            self._stranded = None
             self._machine.feed(ServiceEvent.LEVEL)
             self._scrubber.prove(stored.key.target)
             self._context.follow()
@@ -383,9 +377,9 @@ class EngineSession:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _drop_intake(self) -> None:
-        if self._intake is not None:
-            self._intake.remove()
-        self._intake = None
+        if self._opening is not None:
+            self._opening.drop()
+            self._opening = None
         self._scrubber.forget()
 
     def _timed_since(self, stage: str) -> None:

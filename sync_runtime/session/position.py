@@ -34,6 +34,13 @@ def next_step(start: VersionRef, keys: Iterable[ObjectKey], head: VersionRef) ->
     return None if furthest_on is None else found[furthest_on]
 
 
+def newest_whole(live: VersionRef | None, keys: Iterable[ObjectKey], head: VersionRef) -> ObjectKey | None:
+    """The newest whole weights of the lineage that is followed, newer than what is live; None: there are none."""
+    newer = -1 if live is None or live.lineage != head.lineage else live.seq
+    whole = [key for key in keys if key.is_anchor and key.part is None and key.lineage == head.lineage]
+    return max((key for key in whole if key.target_seq > newer), key=lambda key: key.target_seq, default=None)
+
+
 def own_want(
     own: VersionRef | None, head: VersionRef | None, keys: Collection[ObjectKey], *, out_of_service: bool
 ) -> ObjectKey | None:
@@ -41,7 +48,7 @@ def own_want(
     if head is None or own == head:
         return None
     if own is None:
-        coming = any(key.is_anchor and key.lineage == head.lineage for key in keys)
+        coming = any(key.is_anchor and key.part is None and key.lineage == head.lineage for key in keys)
         return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if out_of_service and not coming else None
     return key_between(own, head) if next_step(own, keys, head) is None else None
 

@@ -7,12 +7,15 @@ What is complete goes to the spool, to the children (`relay`) and to the engine 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.errors import DigestError, FenceError, FormatError, SignatureError, SpoolError, SyncError
 from sync_runtime.identity.errors import IdentityError
+from sync_runtime.session.catch_up.stalls import SILENT_S, Needs, StallWatch
 from sync_runtime.session.incoming import Engine, Incoming, MemberContext, Parent, SpoolSink, verified
 from sync_runtime.session.machine import TransferEvent
 from sync_runtime.session.position import furthest, lead_on, own_want
@@ -31,7 +34,10 @@ from sync_runtime.transport.messages import (
     Want,
 )
 
+_log = logging.getLogger(__name__)
 BAD_PARENT = "BadParent"
+GONE = "Gone"
+"""Why transport aborts a transfer whose source cannot be read any more."""
 RETRY_S = 1.0
 """Before an object that could not be kept is asked for again."""
 
@@ -56,6 +62,11 @@ class ReceiverSession:
         self._trainer: tuple[int, str] | None = None
         """Term and incarnation under which what is partial came; None: another process took it."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stalls = StallWatch()
+        self.asked_again = 0
+        """How often housekeeping asked the parent again."""
+        self._heard_s = time.monotonic()
+        """When a transfer began or a bucket came, last."""
         context.distributor.on_moved(self.moved)
         for chain in context.spool.signers():
             self._trust(chain.decode("ascii", "replace"), keep=False)
@@ -70,6 +81,28 @@ class ReceiverSession:
         """What is on its way."""
         return tuple(self._incoming.values())
 
+    def look_after(self, now_s: float) -> None:
+        """Now and then: whoever here is behind with nothing coming asks again, however that came about."""
+        if self._parent is None or not self._greeted:
+            return
+        engine, silent = self._engine, now_s - self._heard_s > SILENT_S
+        needs = Needs(
+            head=self._context.versions.head,
+            furthest=self._furthest(),
+            own=engine.holds(),
+            refused=engine.refused,
+            wants_anchor=engine.out_of_service(),
+        )
+        whole = {key for key, one in self._incoming.items() if one.committing}
+        stored = whole | {one.key for one in self._context.spool.objects()}
+        stalled = needs.stalled(stored, set() if silent else {*self._transfers.values()})
+        times = [self._stalls.due(who, now_s, stalled=one) for who, one in stalled.items()]
+        if 1 in times:
+            _log.warning("behind the newest version, and %s sends nothing: asking again", self._parent.name)
+        if any(times):
+            self.asked_again += 1
+            self._ask_anew(silent=silent)
+
     # --- the link ----------------------------------------------------------------------------------------------------
 
     def connected(self, parent: Parent) -> None:
@@ -78,6 +111,7 @@ class ReceiverSession:
         self._context.versions.doubt()  # what the last one said without a signature counts no longer
         self._wanted.clear()  # of whom it was asked is gone
         self._greeted = False
+        self._heard_s = time.monotonic()
         self._from_before = set(self._context.spool.partial())
         if not self._from_before:
             self._go_on()  # otherwise after HEAD, which tells what of it became durable
@@ -90,15 +124,16 @@ class ReceiverSession:
         self.follow()
         self._context.distributor.ask_again()
 
-    def _void_after(self, head: VersionRef) -> None:
+    def _void_after(self, head: VersionRef) -> bool:
         """A trainer that came back has this version as its newest: what was on its way to the next one is void.
 
-        It writes that one anew, under the same name and with other bytes.
+        It writes that one anew, under the same name and with other bytes. Whether there was any.
         """
         # Only what came before this link: a bucket of the next version may overtake the HEAD before it.
-        for key in tuple(self._from_before):
-            if key.lineage == head.lineage and key.target_seq > head.seq:
-                self._void(key)
+        void = [key for key in self._from_before if key.lineage == head.lineage and key.target_seq > head.seq]
+        for key in void:
+            self._void(key)
+        return bool(void)
 
     def _void(self, key: ObjectKey) -> None:
         self._from_before.discard(key)
@@ -139,7 +174,7 @@ class ReceiverSession:
 
     def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         """A child wants what is not here: ask the own parent. Without one the child waits until there is one."""
-        if self._parent is not None:
+        if self._parent is not None and self._greeted:  # otherwise it is asked for with all the rest
             self._wanted.add(key)
             self._parent.send(Want(key=key.text, have=[], blocks=blocks))
 
@@ -168,6 +203,7 @@ class ReceiverSession:
 
     def bucket_kept(self, key_text: str, index: int) -> None:
         """A bucket is verified and in the spool: pass it on."""
+        self._heard_s = time.monotonic()
         try:
             key = parse_key(key_text)
         except FormatError:
@@ -219,11 +255,13 @@ class ReceiverSession:
                     self._engine.learned()
                     if before is not None and before.lineage != head.lineage:
                         self.follow()  # what is on its way into the lineage that ended may be of no use any more
-                if (message.term, message.incarnation) != self._trainer:
-                    self._trainer = message.term, message.incarnation
-                    self._void_after(head)
+                is_new = (message.term, message.incarnation) != self._trainer
+                self._trainer = message.term, message.incarnation
+                is_void = is_new and self._void_after(head)
                 if not self._greeted:
                     self._go_on()
+                elif is_void:
+                    self.follow()  # a parent that was told to stop waits for this
             case LayoutDocument(document=document):
                 context.spool.put_layout(document)
             case Begin():
@@ -273,6 +311,7 @@ class ReceiverSession:
             template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
+        self._heard_s = time.monotonic()
         incoming.begin = begin  # a parent before this one may have said something else
         self._transfers[begin.transfer] = key
         if key.base is not None and key.base == self._told:
@@ -333,10 +372,16 @@ class ReceiverSession:
             self._check_complete(incoming)
 
     def _abort(self, transfer: int, reason: str) -> None:
+        if reason == GONE:
+            self._drop(transfer, GONE)  # its stream found nothing to send; the parent's session has not heard of it
         key = self._transfers.pop(transfer, None)
-        incoming = None if key is None else self._incoming.pop(key, None)
+        incoming = None if key is None else self._incoming.get(key)
         if key is None or incoming is None:
             return
+        if incoming.committing:  # all of it came, and a good manifest: it is as good as here
+            self.follow()
+            return
+        del self._incoming[key]
         incoming.machine.feed(TransferEvent.ABANDONED)
         incoming.receiver.abort()
         self._wanted.discard(key)
@@ -353,6 +398,7 @@ class ReceiverSession:
         head, holds = self._context.versions.head, self._engine.holds()
         left = head is not None and key.lineage != head.lineage
         passed = holds is not None and key.lineage == holds.lineage and key.target_seq <= holds.seq
+        passed = passed and key.part is None  # a repair is of what is live
         try:
             receiver = self._context.spool.receive(key)
         except SpoolError:
@@ -360,6 +406,7 @@ class ReceiverSession:
         if left or passed:
             self._incoming.pop(key, None)
             receiver.abort()
+            self._context.distributor.aborted(key, "Void")  # nobody below waits for what will not come
         elif self._parent is not None:
             self._wanted.add(key)
             self._parent.send(Want(key=key.text, have=[list(run) for run in receiver.have()], blocks=None))
@@ -368,11 +415,35 @@ class ReceiverSession:
         """What the own engine needs and following does not bring: at a relay, or where an object was of no use."""
         engine, own, head = self._engine, self._engine.holds(), self._context.versions.head
         usable = self._keys() - engine.refused
+        for repair, blocks in engine.repairs().items():
+            if repair not in usable:
+                self.request(repair, blocks)
         if self._parent is None or lead_on(own, usable, head) == self._told:
             return
         key = own_want(own, head, usable, out_of_service=engine.out_of_service())
         if key is not None and key not in engine.refused:
             self.request(key, None)
+
+    def _ask_anew(self, *, silent: bool) -> None:
+        """As after a new link, but for what is on its way: that is not asked for twice."""
+        if silent:
+            for transfer, key in list(self._transfers.items()):
+                incoming = self._incoming.get(key)
+                if incoming is None or not incoming.committing:
+                    del self._transfers[transfer]
+                    self._drop(transfer, "Stalled")
+        coming, partial = set(self._transfers.values()), self._context.spool.partial()
+        for key, incoming in list(self._incoming.items()):
+            if key not in coming and key not in partial and not incoming.committing:
+                del self._incoming[key]  # it made room for others
+                self._context.distributor.aborted(key, "Void")
+        self._wanted &= coming
+        for key in partial:
+            held = self._incoming.get(key)
+            if key not in coming and (held is None or not held.committing):
+                self._ask_rest(key)
+        self.follow()
+        self._context.distributor.ask_again()
 
     def _furthest(self) -> VersionRef | None:
         return furthest(self._engine.holds(), self._context.distributor.positions(), self._context.versions.head)

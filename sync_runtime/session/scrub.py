@@ -1,7 +1,8 @@
 """Scrubs of a member's live weights: what they should be, which blocks differ, and the right bits for those.
 
-Lives on the brain's loop. With a mirror (coder `sidecar`) blocks are compared and mended one by one. With coder
-`library` the full digest decides; weights that fail it are of no known version, and whole ones follow.
+Lives on the brain's loop. With a mirror (coder `sidecar`) blocks are compared and mended one by one, from here. With
+coder `library` the full digest decides, and the library's own books name the blocks: these alone are asked for. Weights
+of which nobody can say what is wrong are of no known version, and whole ones follow.
 """
 
 from __future__ import annotations
@@ -10,16 +11,24 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, repair_key
 from sync_runtime.bucket.objects import ranges_of
+from sync_runtime.bucket.stored import StoredObject
 from sync_runtime.errors import DigestError, SyncError, WrongBaseError
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.ranges import from_ranges
 from sync_runtime.session.lists import ListStream, whole_blocks
 from sync_runtime.session.machine import Machine, ServiceEffect, ServiceEvent, ServiceState
 from sync_runtime.session.mirror import Mirror
 from sync_runtime.session.stager import Stager
 from sync_runtime.session.weights import EngineWeights
+from sync_runtime.tensors.blocks import BlockMap
+
+MAX_REPAIR_BLOCKS = 1024
+"""Above this, or above half of all, whole weights are the simpler way."""
+REPAIR_TRIES = 5
+"""How often nobody may have the blocks, a second apart: a trainer's process that was restarted is back by then."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,10 @@ class ScrubContext:
     """Runs a coroutine beside the rest; its failure is logged."""
     note: Callable[[str, str], None]
     """Trouble: a reason and a sentence."""
+    follow: Callable[[], None]
+    """What is wanted changed: the parent is asked."""
+    mended: Callable[[], None]
+    """A repair is staged: what follows may be staged over it."""
 
 
 class Scrubber:
@@ -50,11 +63,27 @@ class Scrubber:
         """Blocks of the live version that differ, until a scrub passes."""
         self._mended = False
         """Whether the library has the right bits for them staged, or written."""
+        self._handing = False
+        self._misses = 0
+        """How often nobody had the blocks that were asked for."""
 
     @property
     def is_running(self) -> bool:
         """Whether a state for a scrub is on its way."""
         return self._asked is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing may be staged: a library that codes would build on wrong weights."""
+        return bool(self._wrong) and not self._mended and self._context.weights.mirror is None
+
+    def repairs(self) -> dict[ObjectKey, list[list[int]]]:
+        """The anchor of some blocks that is to be asked for, with the blocks' ranges; none where there is a mirror."""
+        live = self._context.weights.live
+        if live is None or not self.is_waiting:
+            return {}
+        ranges = [list(run) for run in ranges_of(self._wrong)]
+        return {repair_key(live, ranges): ranges}
 
     def prove(self, version: VersionRef) -> None:
         """A full digest showed which version the live weights are."""
@@ -70,6 +99,11 @@ class Scrubber:
             self._intake.remove()
         self._intake, self._asked = None, None
 
+    def lost(self) -> None:
+        """The library is gone: its weights are looked at anew when it is back."""
+        self.forget()
+        self._wrong, self._mended = [], False
+
     def check_leave(self) -> None:
         """Raises DigestError while wrong weights have no repair: what is staged is cut from right ones."""
         if self._context.machine.state is ServiceState.POISONED and not self._mended:
@@ -80,6 +114,19 @@ class Scrubber:
         if self._wrong and self._mended:
             self._mended = False
             self._context.spawn(self._repair(library))
+
+    def arrived(self, library: LibraryLink, stored: StoredObject) -> None:
+        """An object is in the spool; it may be the one that live weights are to be mended with."""
+        if stored.key in self.repairs():
+            self._context.spawn(self._repair(library))
+
+    def missing(self, library: LibraryLink, key: ObjectKey) -> None:
+        """Nobody has an object now. It is asked for again for a while; then whole weights follow."""
+        if key in self.repairs():
+            self._misses += 1
+            if self._misses >= REPAIR_TRIES:
+                self._context.note("NoRepair", f"nobody has the right blocks of version {key.target_seq}")
+                library.hang_up()  # it opens again: its weights are no known version
 
     async def begin(self, library: LibraryLink, message: local.Scrub) -> None:
         """SCRUB came; with `state` the weights follow."""
@@ -115,6 +162,7 @@ class Scrubber:
             passed = not blocks
         else:
             passed = message.digest == self._context.weights.digest
+            blocks = [] if passed else self._named(message)
         self._judge(live, blocks, passed=passed)
         await library.send(local.Scrubbed(passed, tuple(ranges_of(blocks))))
         if blocks:
@@ -122,29 +170,58 @@ class Scrubber:
         elif not passed:
             library.hang_up()  # it opens again: its weights are no known version, and whole ones follow
 
+    def _named(self, message: local.Scrub) -> list[int]:
+        """The blocks that differ by the library's own books; none where whole weights are the better way."""
+        layout = self._context.weights.layout
+        if layout is None:
+            return []
+        num_blocks = BlockMap(layout).num_blocks
+        blocks = from_ranges(message.blocks, num_blocks)
+        return blocks if len(blocks) <= min(MAX_REPAIR_BLOCKS, max(1, num_blocks // 2)) else []
+
     def _judge(self, live: VersionRef, blocks: list[int], *, passed: bool) -> None:
         machine = self._context.machine
         if machine.state is ServiceState.SCRUBBING:
             machine.feed(ServiceEvent.SCRUB_PASSED if passed else ServiceEvent.SCRUB_FAILED)
-        self.passed, self._wrong, self._mended = passed, blocks, False
+        self.passed, self._wrong, self._mended, self._misses = passed, blocks, False, 0
         if passed:
             self.trusted = live
         else:
             self._context.note("ScrubFailed", f"live weights are not version {live.seq}: {len(blocks)} blocks differ")
 
     async def _repair(self, library: LibraryLink) -> None:
-        """The mirror's bits for the blocks that differ, as a list from the live version to itself."""
+        """Right bits for the blocks that differ, from the live version to itself; what is not here is asked for."""
+        if self._handing or self._mended or not self._wrong:
+            return
+        self._handing = True
+        try:
+            await (self._repair_list(library) if self._context.weights.mirror is not None else self._mend(library))
+        except SyncError:
+            library.hang_up()  # both ends disagree on what is live: a full digest decides
+        finally:
+            self._handing = False
+        if self._mended:
+            self._context.mended()
+
+    async def _repair_list(self, library: LibraryLink) -> None:
+        """The mirror's bits."""
         weights, blocks = self._context.weights, self._wrong
         mirror, live = weights.mirror, weights.live
-        if mirror is None or live is None or not blocks:
+        if mirror is None or live is None:
             return
         ref = local.VersionRef(live.lineage, live.seq)
         stream = ListStream(mirror.blocks, whole_blocks(mirror.blocks, mirror.bound(), blocks))
         message = local.Stage(live.lineage, live.seq, weights.digest or "", None, ref, "list", stream.size_bytes)
-        try:
-            await self._context.stager.hand_over(library, message, stream.chunks(), self._taken)
-        except SyncError:
-            library.hang_up()  # both ends disagree on what is live: a full digest decides
+        await self._context.stager.hand_over(library, message, stream.chunks(), self._taken)
+
+    async def _mend(self, library: LibraryLink) -> None:
+        """The trainer's bits, which a signed anchor of these blocks brings."""
+        for key in self.repairs():
+            stored = self._context.weights.stored(key)
+            if stored is None:
+                self._context.follow()
+            else:
+                await self._context.stager.mend(library, stored, list(self._wrong), self._taken)
 
     def _taken(self) -> None:
         self._mended = True

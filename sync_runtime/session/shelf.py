@@ -39,6 +39,16 @@ class Child(Protocol):
         """A control message."""
 
 
+@dataclass(frozen=True)
+class LinkPace:
+    """What is believed of a link to a child; zero where nothing is known."""
+
+    seconds_per_byte: float = 0.0
+    rtt_s: float = 0.0
+    capacity_bytes_per_s: float = 0.0
+    in_flight_bytes: float = 0.0
+
+
 @dataclass
 class Shelved:
     """An object that can be sent, whole or in part."""
@@ -67,10 +77,22 @@ class ChildView:
     want_anchor: bool = False
     following: bool = False
     transfers: dict[int, ObjectKey] = field(default_factory=dict)
+    acked_bytes: dict[int, int] = field(default_factory=dict)
+    """Of transfers under way: what the child has of them."""
     postponed: dict[ObjectKey, frozenset[int]] = field(default_factory=dict)
     """What it asked for while its link had enough to do, with the buckets that it has."""
     layouts: set[str] = field(default_factory=set)
     status: Status | None = None
+    superseded: int = 0
+    """Transfers that gave way to a merged object."""
+    tight_pays: bool = True
+    codec_reason: str = ""
+    """Why it gets the codec it gets, where that was decided here."""
+
+    def over(self, transfer: int) -> ObjectKey | None:
+        """Forgets a transfer; its object, if there was one."""
+        self.acked_bytes.pop(transfer, None)
+        return self.transfers.pop(transfer, None)
 
 
 @dataclass(frozen=True)
@@ -81,6 +103,11 @@ class Supply:
     layout: Callable[[str], bytes | None]
     request: Callable[[ObjectKey, list[list[int]] | None], None]
     """Makes an object, or asks the own parent; `begun` or `missing` follows, never silence."""
+    makes: bool = False
+    """Whether objects are made here (a trainer), rather than asked for."""
+    pace: Callable[[Child], LinkPace] = lambda _: LinkPace()
+    superseded: Callable[[Child, tuple[int, ...], str], None] = lambda *_: None
+    """Told which transfers of a child gave way, and why."""
 
 
 def offer(key: ObjectKey, stored: StoredObject | None, versions: Versions, trace: str = "") -> Begin:

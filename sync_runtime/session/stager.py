@@ -1,29 +1,32 @@
 """From a complete object to a staged version: decodes against the mirror, hands lists to the library, one at a time.
 
-With coder `library` the object's bytes go over as they are. Decoding runs in threads while the engine generates;
-nothing live is touched, except where whole weights come to a member out of service.
+With coder `library` a delta's bytes go over as they are, and an anchor's blocks unpacked. Decoding runs in threads
+while the engine generates; nothing live is touched, except where whole weights come to a member out of service.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 
 import numpy as np
 
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.bucket.spool import StoredObject
+from sync_runtime.codec.frame import END_RECORD, pack_header
 from sync_runtime.delta.apply import StagedBlock
-from sync_runtime.errors import DigestError, LibraryLostError, SyncError
+from sync_runtime.errors import ChainError, DigestError, FormatError, LibraryLostError, SyncError
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
+from sync_runtime.offline.anchors import anchor_header, raw_anchor_bytes, raw_record, read_anchor
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.session.lists import ListStream
 from sync_runtime.session.mirror import Mirror
 from sync_runtime.session.versions import Versions
 from sync_runtime.session.weights import EngineWeights
 from sync_runtime.tensors.bits import gather
+from sync_runtime.tensors.blocks import BlockMap
 
 _CHUNK_BYTES = 1 << 20
 
@@ -50,6 +53,12 @@ class Stager:
             return False
         return await self._anchor(library, stored)
 
+    async def mend(
+        self, library: LibraryLink, stored: StoredObject, numbers: Sequence[int], taken: Callable[[], None]
+    ) -> None:
+        """Stages right blocks of the live version over wrong ones (coder `library`); raises as `hand_over` does."""
+        await self._unpack(library, stored, stored.key.target, numbers, taken)
+
     def answered(self, version: VersionRef | None, error: SyncError | None) -> None:
         """STAGED for a version, or an error instead of it."""
         if version is not None and version == self._handing and self._taken is not None:
@@ -65,7 +74,7 @@ class Stager:
         self,
         library: LibraryLink,
         message: local.Stage,
-        chunks: Iterable[memoryview],
+        chunks: Iterable[memoryview] | AsyncIterable[bytes],
         taken: Callable[[], None] | None = None,
     ) -> None:
         """Sends a stream and waits for STAGED, with which `taken` is called; raises what the library answered else."""
@@ -104,13 +113,26 @@ class Stager:
         message = self._message(stored, stored.key.base, "object", len(view))
         await self.hand_over(library, message, _cut(view), self._staged(stored))
 
+    async def _unpack(
+        self,
+        library: LibraryLink,
+        stored: StoredObject,
+        base: VersionRef | None,
+        numbers: Sequence[int],
+        taken: Callable[[], None],
+    ) -> None:
+        """Hands an anchor's blocks over as they are: the library has no entropy coder for whole weights."""
+        blocks = BlockMap(self._weights.layout_of(stored))
+        view = await asyncio.to_thread(stored.view)
+        message = self._message(stored, base, "object", raw_anchor_bytes(blocks, numbers))
+        await self.hand_over(library, message, _raw(view, blocks, stored.key.target_seq, numbers), taken)
+
     async def _anchor(self, library: LibraryLink, stored: StoredObject) -> bool:
         target, weights = stored.key.target, self._weights
         digest = self._versions.digest(target) or str(stored.facts.target.digest)
         if library.hello.coder == "library":
-            view = await asyncio.to_thread(stored.view)
-            message = self._message(stored, None, "object", len(view))
-            await self.hand_over(library, message, _cut(view), lambda: weights.replaced(target, None, digest))
+            every = range(BlockMap(weights.layout_of(stored)).num_blocks)
+            await self._unpack(library, stored, None, every, lambda: weights.replaced(target, None, digest))
             return True
         mirror = await self._mirror_of(stored, digest)
         if weights.live is not None:
@@ -167,6 +189,22 @@ class Stager:
             mirror.remove()
             raise
         return mirror
+
+
+async def _raw(view: memoryview, blocks: BlockMap, seq: int, numbers: Sequence[int]) -> AsyncIterator[bytes]:
+    """An anchor's blocks unpacked, in other threads and a few ahead; raises SyncError where they are others."""
+    yield pack_header(anchor_header(blocks))
+    found = read_anchor(view, blocks)
+    for number in numbers:
+        anchor = await asyncio.to_thread(next, found, None)
+        if anchor is None or anchor.block.number != number:
+            raise FormatError(f"the anchor does not bring block {number}")
+        if anchor.seq != seq:
+            raise ChainError(f"block {number} is of version {anchor.seq}, not {seq}")
+        yield raw_record(anchor)
+    if await asyncio.to_thread(next, found, None) is not None:
+        raise FormatError("the anchor brings more blocks than were asked for")
+    yield END_RECORD
 
 
 def _differences(old: Mirror, new: Mirror) -> dict[int, StagedBlock]:

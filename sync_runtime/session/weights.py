@@ -5,13 +5,15 @@ With coder `library` there is no mirror: versions are known by name and digest o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.spool import Spool, StoredObject
-from sync_runtime.errors import LayoutError
+from sync_runtime.errors import LayoutError, LocalProtocolError, SyncError
+from sync_runtime.local.messages import Open
 from sync_runtime.session.mirror import Mirror, Stages
 from sync_runtime.session.versions import Versions
 from sync_runtime.tensors.digest import parse_digest
@@ -34,6 +36,48 @@ class EngineContext:
     """A stage of a version took so many microseconds."""
     spawn: Callable[[object], None]
     """Runs a coroutine beside the rest; its failure is logged."""
+
+
+class OpenIntake:
+    """OPEN of an engine on its way in: the layout's document, and behind it the state where the sidecar codes."""
+
+    def __init__(self, message: Open, folder: Path) -> None:
+        self._message, self._folder = message, folder
+        self._document = bytearray()
+        self._layout: Layout | None = None
+        self._state: Mirror | None = None
+
+    def take(self, data: memoryview) -> None:
+        """The next bytes."""
+        missing = self._message.layout_bytes - len(self._document)
+        self._document += data[:missing]
+        if self._layout is None and len(self._document) == self._message.layout_bytes:
+            self._layout = parse_layout(bytes(self._document))
+            if self._message.state:
+                self._state = Mirror.create(self._folder, self._layout)
+        if len(data) > missing:
+            if self._state is None:
+                raise LocalProtocolError("bytes of a state came where none was announced")
+            self._state.append(data[missing:])
+
+    async def finish(self) -> tuple[Layout, Mirror | None, str]:
+        """The layout, the state if it came, and the full digest; raises SyncError and keeps nothing then."""
+        if self._layout is None:
+            raise LocalProtocolError("OPEN ended before the layout was complete")
+        if self._state is not None:
+            try:
+                return self._layout, self._state, str(await asyncio.to_thread(self._state.digest))
+            except SyncError:
+                self.drop()
+                raise
+        if len(self._message.digests) != 1:
+            raise LocalProtocolError("OPEN without a state must carry the digest of the live weights")
+        return self._layout, None, str(parse_digest(self._message.digests[0]))
+
+    def drop(self) -> None:
+        """It failed, or the engine is gone: nothing stays."""
+        if self._state is not None:
+            self._state.remove()
 
 
 class EngineWeights:
@@ -126,6 +170,10 @@ class EngineWeights:
                 mirror.remove()
         self.layout = self.mirror = self.stages = self.live = self.digest = self.replacement = None
         self.staged = []
+
+    def stored(self, key: ObjectKey) -> StoredObject | None:
+        """An object of the spool."""
+        return self._spool.stored(key)
 
     def layout_of(self, stored: StoredObject) -> Layout:
         """The trainer's layout of an object; it may cut tensors otherwise than ours, but they must be the same."""

@@ -45,6 +45,6 @@ class ChildPolicy:
             raise RefusedError("WrongMember", f"the plan does not name {identity.member}", retry=True)
         if hello.term > standing.term:
             raise RefusedError("OldTerm", f"term {standing.term} was replaced by {hello.term}", retry=False)
-        if standing.draining:
+        if standing.draining and hello.kind == "control":  # who is being served may still open streams
             raise RefusedError("ShuttingDown", "this member takes no new children", retry=True)
         return Admission(settings.member, standing.term, standing.incarnation, self._streams(hello))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from sync_runtime.session.local_server import Admission as LocalAdmission
 from sync_runtime.session.local_server import LocalLimits, LocalServer
 from sync_runtime.session.mirror import sweep
 from sync_runtime.session.relay import Distributor, Supply
+from sync_runtime.session.shelf import Child, LinkPace
 from sync_runtime.session.versions import Versions
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
@@ -95,7 +97,15 @@ class Sidecar:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.distributor = Distributor(
-            self.versions, Supply(stored=self.spool.stored, layout=self.spool.layout, request=self._request)
+            self.versions,
+            Supply(
+                stored=self.spool.stored,
+                layout=self.spool.layout,
+                request=self._request,
+                makes=settings.role == "trainer",
+                pace=self._pace,
+                superseded=self._superseded,
+            ),
         )
         self.links = LinkBook(settings)
         self.telemetry = telemetry.start(environment, origin_of(settings, self.release))
@@ -113,7 +123,9 @@ class Sidecar:
         if self.plans.member.relay or self.settings.role == "trainer":
             policy = ChildPolicy(self.settings, self._standing, self._streams_for)
             address = (self.settings.listen.host, self.settings.listen.port)
-            self.listener = Listener(address, self.identity.server_context, policy, self.emit)
+            self.listener = Listener(
+                address, self.identity.server_context, policy, self.emit, ends_at=lambda: self.identity.expires_at
+            )
             self.listener.start()
         await self.local.start()
         self.role.start()
@@ -205,7 +217,10 @@ class Sidecar:
                 self.links.on_event(event)
                 self.distributor.finished(link, transfer)
                 self._sent(event)
-            case BucketsAcked() | StreamSample() | StreamLost():
+            case BucketsAcked(link=link, transfer=transfer, size_bytes=size_bytes):
+                self.links.on_event(event)
+                self.distributor.acked(link, transfer, size_bytes)
+            case StreamSample() | StreamLost():
                 self.links.on_event(event)
             case Refused(reason=reason, peer=peer, message=message):
                 self.refusals[reason] += 1
@@ -266,6 +281,12 @@ class Sidecar:
     def _request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         self.role.request(key, blocks)
 
+    def _pace(self, link: Child) -> LinkPace:
+        return self.links.pace(link)
+
+    def _superseded(self, link: Child, transfers: tuple[int, ...], reason: str) -> None:
+        self.links.superseded(link, transfers, reason)
+
     def _standing(self) -> Standing:
         fence = self.versions.fence
         return Standing(fence.term, fence.incarnation, self.plans.plan, self.draining)
@@ -282,7 +303,23 @@ class Sidecar:
             await asyncio.sleep(HOUSEKEEPING_S)
             self.reload()
             self.links.tick()
+            self.distributor.look_after(time.monotonic())
+            if self.listener is not None:
+                self.listener.end_expired(datetime.datetime.now(datetime.UTC))
+            if self.draining:
+                self.drain()
             await self.role.keep_house()
+
+    def drain(self) -> bool:
+        """Takes no new children and begins no new transfer; children that were served go. Whether all have gone."""
+        if not self.draining:
+            _log.info("draining: no new children, no new transfers")
+        self.draining = True
+        served = self.distributor.drain()
+        for link in () if self.listener is None else self.listener.children:
+            if any(one is link for one in served):
+                link.close("ShuttingDown", "this member is being drained")
+        return not self.distributor.children
 
     async def retain(self) -> None:
         """Evicts what nobody needs."""

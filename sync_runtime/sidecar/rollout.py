@@ -18,6 +18,7 @@ from sync_runtime.session.members import EngineSession
 from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import place
 from sync_runtime.session.weights import EngineContext
+from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY
@@ -42,12 +43,13 @@ class Rollout:
         self._sidecar = sidecar
         settings = sidecar.settings
         files = sidecar.identity.current().files
-        sidecar.versions.fence.term = sidecar.plans.plan.term
+        self._fence = FenceFile(sidecar.spool.path)
+        self._fence.restore(sidecar.versions.fence, sidecar.plans.plan.term)
         self._signers = TrustedSigners(files.ca_pem, settings.group_uid)
         self._began: dict[ObjectKey, float] = {}
         """When objects were offered; the last few."""
         self._files = files
-        self._term = sidecar.plans.plan.term
+        self._term = sidecar.versions.fence.term
         self.engine = EngineSession(
             EngineContext(
                 spool=sidecar.spool,
@@ -84,7 +86,7 @@ class Rollout:
                 cluster=settings.cluster,
                 region=settings.region,
                 role="rollout",
-                term=sidecar.plans.plan.term,
+                term=self._term,
             ),
             emit=sidecar.emit,
             sink=self.receiver.sink,
@@ -112,7 +114,8 @@ class Rollout:
         self.receiver.follow()
 
     def heard(self) -> None:
-        """The parent said something: the newest term goes into the next HELLO."""
+        """The parent said something: the newest term is kept, and goes into the next HELLO."""
+        self._fence.keep(self._sidecar.versions.fence)
         term = self._sidecar.versions.fence.term
         if term != self._term:
             self._term = term
@@ -127,6 +130,8 @@ class Rollout:
             self._files = files
             self._dialler.renew()
         self._tell_status()
+        self._fence.keep(self._sidecar.versions.fence)
+        self.receiver.look_after(time.monotonic())
         await self._sidecar.retain()
 
     def streams_for(self, cluster: str, region: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
@@ -26,10 +27,6 @@ _log = logging.getLogger(__name__)
 DEFAULT_STREAMS = 8
 
 
-class CannotMakeError(SyncError):
-    """What was asked for cannot be made from what is here."""
-
-
 class Trainer:
     """Publishes; serves relays and members."""
 
@@ -40,6 +37,7 @@ class Trainer:
         allocated = sidecar.plans.plan.term
         term = spool.next_term(max(1, allocated)) if sidecar.settings.lease_dir is not None else allocated
         versions.fence.admit(term, spool.incarnation(term))
+        self._making: set[ObjectKey] = set()
         self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
             TrainerContext(
@@ -81,8 +79,10 @@ class Trainer:
         return [] if self.engine.version is None else [self.engine.version]
 
     def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
-        """Makes what a child asked for."""
-        self._sidecar.spawn(self._make(key, blocks))
+        """Makes what a child asked for; what is being made is not begun again."""
+        if key not in self._making:
+            self._making.add(key)
+            self._sidecar.spawn(self._make(key, blocks))
 
     def report(self) -> MemberReport:
         """How it is."""
@@ -95,23 +95,24 @@ class Trainer:
 
     async def _make(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         distributor = self._sidecar.distributor
+        answer: Callable[[ObjectKey], None] = distributor.made
         try:
-            if blocks is not None:
-                raise CannotMakeError("parts of anchors are made where the library codes")
             if key.is_anchor:
-                await self._make_anchor(key)
+                await self._make_anchor(key, blocks)
             else:
                 await asyncio.to_thread(self._maker.make, key)
         except SyncError as error:
             _log.info("%s cannot be made: %s", key, error)
-            distributor.missing(key, "NotFound")
-            return
-        distributor.made(key)
+            answer = partial(distributor.missing, reason="NotFound")
+        finally:
+            self._making.discard(key)
+        answer(key)
 
-    async def _make_anchor(self, key: ObjectKey) -> None:
+    async def _make_anchor(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         base = self.engine.snapshot()
-        if base is None or base.version != key.target:
-            raise CannotMakeError("the snapshot is of another version by now")
+        if base is None or key.part is not None or base.version != key.target:
+            await self.engine.make_anchor(key, blocks)
+            return
         mirror = base.mirror
         await asyncio.to_thread(
             self._maker.make_anchor, key, mirror.bound(), Version(key.target_seq, base.digest), mirror.layout

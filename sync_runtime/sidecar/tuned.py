@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from sync_runtime.contract.plan import BucketPlan, LinkPlan, StreamPlan
@@ -12,10 +14,12 @@ from sync_runtime.contract.sync import BUCKET_STEP_BYTES, MAX_BUCKET_BYTES, MAX_
 from sync_runtime.links.memory import LinkMemory
 from sync_runtime.links.meter import LinkEnds
 from sync_runtime.session.links import TunedLink
+from sync_runtime.session.shelf import LinkPace
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import Event
 from sync_runtime.transport.messages import Bounds, Follow
+from sync_runtime.tuning.controller import KEPT_DECISIONS
 
 _log = logging.getLogger(__name__)
 SAVE_EVERY_S = 10.0
@@ -31,6 +35,8 @@ class LinkBook:
         self._settings = settings
         self._links: dict[int, TunedLink] = {}
         self._bounds: dict[int, LinkPlan] = {}
+        self._superseded: dict[int, deque[str]] = {}
+        self.num_superseded = 0
         self._memory = LinkMemory(Path(settings.spool_dir) / "links.json")
         problem = self._memory.load()
         if problem is not None:
@@ -46,6 +52,7 @@ class LinkBook:
         """It is over; what was learned stays."""
         self._links.pop(id(link), None)
         self._bounds.pop(id(link), None)
+        self._superseded.pop(id(link), None)
 
     def on_event(self, event: Event) -> None:
         """Measurements of a link, among others."""
@@ -60,6 +67,34 @@ class LinkBook:
         if tuned is not None and self._bounds.get(id(link)) != bounds:
             self._bounds[id(link)] = bounds
             tuned.set_bounds(bounds)
+
+    def pace(self, link: object) -> LinkPace:
+        """What is believed of a link to a child."""
+        tuned = self._links.get(id(link))
+        if tuned is None:
+            return LinkPace()
+        estimates = tuned.controller.estimates
+        return LinkPace(
+            seconds_per_byte=estimates.seconds_per_byte,
+            rtt_s=estimates.rtt_s,
+            capacity_bytes_per_s=estimates.capacity_bytes_per_s,
+            in_flight_bytes=tuned.link.stats.unacked_bytes,
+        )
+
+    def superseded(self, link: object, transfers: Iterable[int], reason: str) -> None:
+        """Transfers of a child gave way to a merged object: they say nothing of the link."""
+        tuned = self._links.get(id(link))
+        if tuned is None:
+            return
+        _log.info("link to %s: a transfer gives way: %s", tuned.link.name, reason)
+        self._superseded.setdefault(id(link), deque(maxlen=KEPT_DECISIONS)).append(reason)
+        for transfer in transfers:
+            self.num_superseded += 1
+            tuned.abandoned(transfer)
+
+    def superseding(self, link: ChildLink) -> list[str]:
+        """Why transfers of a link gave way; the last ones."""
+        return list(self._superseded.get(id(link), ()))
 
     def tick(self) -> None:
         """Now and then."""

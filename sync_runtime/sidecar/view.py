@@ -9,6 +9,7 @@ from sync_runtime.session.machine import PublishState, ServiceState
 from sync_runtime.sidecar.brain import Sidecar
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.trainer import Trainer
+from sync_runtime.transport.child import ChildLink
 
 
 class View:
@@ -43,6 +44,8 @@ class View:
             "report": sidecar.role.report().to_document(),
             "head": None if head is None else {"lineage": head.lineage, "seq": head.seq},
             "incarnation": sidecar.versions.fence.incarnation,
+            "draining": sidecar.draining,
+            "drained": sidecar.draining and not sidecar.distributor.children,
             "planRevision": sidecar.plans.plan.revision,
             "planProblem": sidecar.plans.problem,
             "stalePlans": sidecar.plans.stale,
@@ -78,11 +81,17 @@ class View:
                     "repeatedBytes": link.stats.totals.repeated_bytes,
                     "bounds": self._sidecar.links.bounds(link),
                     "decisions": self._sidecar.links.decisions(link),
+                    "superseded": self._sidecar.links.superseding(link),
+                    "codec": self._codec_reason(link),
                 }
                 for link in links
             ],
             "reports": [report.to_document() for report in self._sidecar.links.reports()],
         }
+
+    def _codec_reason(self, link: ChildLink) -> str | None:
+        reasons = (view.codec_reason for view in self._sidecar.distributor.children if view.link is link)
+        return next(reasons, None) or None
 
     def versions(self) -> Mapping[str, object]:
         """What the spool holds."""
@@ -113,7 +122,12 @@ class View:
             "spool_bytes": sidecar.spool.size_bytes,
             "lease_renewals_total": sidecar.keeper.renewals,
             "stale_plans_total": sidecar.plans.stale,
+            'asked_again_total{of="children"}': sidecar.distributor.asked_again,
+            "superseded_transfers_total": sidecar.links.num_superseded,
+            "draining": float(sidecar.draining),
         }
+        if isinstance(sidecar.role, Rollout):
+            found['asked_again_total{of="parent"}'] = sidecar.role.receiver.asked_again
         for reason, count in self.refusals().items():
             found[f'refusals_total{{reason="{reason}"}}'] = count
         if sidecar.listener is not None:
@@ -125,9 +139,9 @@ class View:
                 found[f"link_streams{label}"] = link.stats.streams
         return found
 
-    async def drain(self) -> None:
-        """Takes no new children."""
-        self._sidecar.draining = True
+    async def drain(self) -> Mapping[str, object]:
+        """Takes no new children, lets those being served finish; asked again it tells how far that is."""
+        return {"draining": True, "drained": self._sidecar.drain()}
 
     async def reload(self) -> None:
         """Reads plan and certificates now."""

@@ -7,19 +7,21 @@ RefusedError (somebody said no; with the reason that is counted) or TransportErr
 from __future__ import annotations
 
 import contextlib
+import datetime
 import socket
 import ssl
 import threading
 import time
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from sync_runtime.contract.plan import Endpoint
 from sync_runtime.errors import FrameError, RefusedError, TransportError
-from sync_runtime.identity.errors import IdentityError
+from sync_runtime.identity.certificates import MemberCertificate
+from sync_runtime.identity.errors import ExpiredError, IdentityError, RefusedByPeerError
 from sync_runtime.identity.handshake import refusal_of
 from sync_runtime.identity.names import MemberIdentity, expect
-from sync_runtime.identity.tls import peer_identity
+from sync_runtime.identity.tls import peer_certificate
 from sync_runtime.transport import sockets
 from sync_runtime.transport.channel import read_frame, write_message
 from sync_runtime.transport.messages import Hello, Refuse, Welcome
@@ -40,6 +42,8 @@ class Greeted:
     connection: ssl.SSLSocket
     identity: MemberIdentity
     hello: Hello
+    expires_at: datetime.datetime
+    """The end of the certificate that it showed."""
 
 
 class Attempt:
@@ -75,13 +79,13 @@ def greet(connection: socket.socket, context: ssl.SSLContext, deadline_s: float)
     secured: ssl.SSLSocket | None = None
     try:
         secured = _secure(connection, context, deadline_s, server_side=True)
-        identity = _identity(secured)
+        certificate = _certificate(secured)
         hello = _expect(secured, Hello, allowed=GREETING, deadline_s=deadline_s)
-        _check_hello(identity, hello)
+        _check_hello(certificate.identity, hello)
     except RefusedError as error:
         turn_away(secured or connection, error)
         raise
-    return Greeted(secured, identity, hello)
+    return Greeted(secured, certificate.identity, hello, certificate.not_after)
 
 
 def welcome(greeted: Greeted, answer: Welcome, deadline_s: float) -> None:
@@ -120,7 +124,7 @@ def dial(
     try:
         sockets.prepare(connection)
         secured = _secure(connection, context, deadline_s, server_side=False, attempt=attempt)
-        _check_parent(_identity(secured), endpoint, hello)
+        _check_parent(_certificate(secured).identity, endpoint, hello)
         write_message(secured, hello, deadline_s)
         answer = _expect(secured, Welcome, allowed=ANSWER, deadline_s=deadline_s)
         if answer.protocol not in hello.protocols:
@@ -148,7 +152,7 @@ def _secure(
     connection.settimeout(max(0.001, deadline_s - time.monotonic()))
     secured: ssl.SSLSocket | None = None
     try:
-        secured = context.wrap_socket(connection, server_side=server_side, do_handshake_on_connect=False)
+        secured = _wrap(connection, context, server_side=server_side)
         if attempt:
             attempt.hold(secured)
         secured.do_handshake()
@@ -157,14 +161,55 @@ def _secure(
         raise RefusedError("HandshakeTimeout", "TLS was not there in time", retry=True) from error
     except (OSError, ValueError) as error:  # ValueError: the peer was gone before it began
         (secured or connection).close()
-        refusal = refusal_of(error if isinstance(error, OSError) else OSError(str(error)))
-        raise RefusedError(refusal.reason, str(refusal), retry=refusal.retry_helps) from error
+        raise _refused(refusal_of(error if isinstance(error, OSError) else OSError(str(error)))) from error
     return secured
 
 
-def _identity(connection: ssl.SSLSocket) -> MemberIdentity:
+class _Tracked(ssl.SSLSocket):
+    """Can be found by the thread that made it, even if making it failed."""
+
+    _newest = threading.local()
+
+    def __new__(cls, *words: object, **named: object) -> Self:
+        made = super().__new__(cls, *words, **named)
+        cls._newest.made = made
+        return made
+
+    @classmethod
+    def take(cls) -> ssl.SSLSocket | None:
+        """The one that this thread made last; it is not found twice."""
+        made: ssl.SSLSocket | None = cls._newest.__dict__.pop("made", None)
+        return made
+
+
+def _wrap(connection: socket.socket, context: ssl.SSLContext, *, server_side: bool) -> ssl.SSLSocket:
+    """The TLS socket that takes a connection over; where that fails, nothing stays open.
+
+    The ssl module moves the descriptor to the new socket first and looks at it then: of a peer that has reset the
+    connection meanwhile it raises, and the socket that has the descriptor by now is in nobody's hands.
+    """
+    context.sslsocket_class = _Tracked
+    _Tracked.take()
     try:
-        return peer_identity(connection)
+        return context.wrap_socket(connection, server_side=server_side, do_handshake_on_connect=False)
+    except (OSError, ValueError):
+        lost = _Tracked.take()
+        if lost is not None:
+            lost.close()
+        raise
+    finally:
+        _Tracked.take()
+
+
+def _refused(refusal: IdentityError) -> RefusedError:
+    """What stood against a certificate, theirs or ours. One that has ended is renewed sooner or later: dial again."""
+    retry = refusal.retry_helps or isinstance(refusal, ExpiredError | RefusedByPeerError)
+    return RefusedError(refusal.reason, str(refusal), retry=retry)
+
+
+def _certificate(connection: ssl.SSLSocket) -> MemberCertificate:
+    try:
+        return peer_certificate(connection)
     except IdentityError as error:
         raise RefusedError(error.reason, str(error), retry=False) from error
 
@@ -181,8 +226,7 @@ def _expect(
     except EOFError as error:
         raise RefusedError("HandshakeFailed", str(error), retry=True) from error
     except ssl.SSLError as error:  # in TLS 1.3 a client learns only here what the server thinks of its certificate
-        refusal = refusal_of(error)
-        raise RefusedError(refusal.reason, str(refusal), retry=refusal.retry_helps) from error
+        raise _refused(refusal_of(error)) from error
     except OSError as error:
         raise RefusedError("HandshakeFailed", f"the connection broke: {error}", retry=True) from error
     if isinstance(message, Refuse):

@@ -7,6 +7,7 @@ handshake. Every refusal is counted by reason and told. Who may come in is the p
 from __future__ import annotations
 
 import contextlib
+import datetime
 import secrets
 import socket
 import ssl
@@ -71,13 +72,19 @@ class Listener:
         policy: AdmissionPolicy,
         emit: Emit,
         limits: Limits | None = None,
+        *,
+        ends_at: Callable[[], datetime.datetime] | None = None,
     ) -> None:
         self._tls = tls
+        self._ends_at = ends_at
+        """When our own certificate ends, the one that `tls` gives out."""
         self._policy = policy
         self._emit = emit
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._links: dict[str, ChildLink] = {}
+        self._ends: dict[ChildLink, datetime.datetime] = {}
+        """When the first certificate under a link ends, the child's or ours."""
         self._unproven: set[socket.socket] = set()
         self._refusals: Counter[str] = Counter()
         self._closed = False
@@ -123,6 +130,20 @@ class Listener:
         for link in links:
             link.join()
 
+    def end_expired(self, now: datetime.datetime) -> None:
+        """End the links that stand on a certificate that has ended: what holds for a handshake holds for them.
+
+        A child that was renewed dials again at once and goes on where it was.
+        """
+        with self._lock:
+            ended = [link for link, end in self._ends.items() if end <= now]
+            for link in ended:
+                del self._ends[link]
+        for link in ended:
+            message = "a certificate under this link has ended: renew it and dial again"
+            link.close("Expired", message)
+            self._count("Expired", str(link.identity), message)
+
     def _accept(self) -> None:
         while True:
             try:
@@ -148,6 +169,7 @@ class Listener:
     def _receive(self, connection: socket.socket, peer: str) -> None:
         """One new connection, in a thread of its own until it has a link."""
         deadline_s = time.monotonic() + self._limits.handshake_s
+        ours = None if self._ends_at is None else self._ends_at()  # before `tls`: never later than what that shows
         try:
             greeted = greet(connection, self._tls(), deadline_s)
         except RefusedError as error:
@@ -159,15 +181,18 @@ class Listener:
         try:
             admission = self._policy.admit(greeted.identity, greeted.hello)
             if greeted.hello.kind == "control":
-                self._open_link(greeted, admission)
+                self._open_link(greeted, admission, min(greeted.expires_at, ours or greeted.expires_at))
             else:
                 self._add_stream(greeted, admission, deadline_s)
+        except OSError as error:  # it left while its options were set
+            greeted.connection.close()
+            self._count("HandshakeFailed", f"{greeted.identity} at {peer}", f"the connection broke: {error}")
         except (SyncError, IdentityError) as error:
             refusal = _refusal(error)
             turn_away(greeted.connection, refusal)
             self._count(refusal.reason, f"{greeted.identity} at {peer}", str(refusal))
 
-    def _open_link(self, greeted: Greeted, admission: Admission) -> None:
+    def _open_link(self, greeted: Greeted, admission: Admission, ends_at: datetime.datetime) -> None:
         sockets.prepare(greeted.connection)
         with self._lock:
             if self._closed:
@@ -184,6 +209,7 @@ class Listener:
                 heartbeat_s=admission.heartbeat_ms / 1000,
                 emit=self._from_child,
             )
+            self._ends[link] = ends_at
         if replaced:
             replaced.close("Replaced", "the member has connected anew", retry=False)
         link.send(_welcome(admission, link.token))
@@ -207,6 +233,7 @@ class Listener:
 
     def _forget(self, link: ChildLink) -> None:
         with self._lock:
+            self._ends.pop(link, None)
             if self._links.get(link.name) is link:
                 del self._links[link.name]
 

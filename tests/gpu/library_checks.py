@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from sync_runtime.errors import SidecarLostError
+from sync_runtime.errors import LocalProtocolError, SidecarLostError
 from sync_runtime.library import engines
 from sync_runtime.library.publisher import Publisher
 from sync_runtime.library.subscriber import Subscriber
@@ -240,6 +240,21 @@ def check_joining(device: str, rows: int, folder: Path) -> None:
             waited(subscriber, 2)
             assert subscriber.activate() == publisher.version
             assert same(replica, weights)
+
+
+def check_unwanted_anchor(device: str, rows: int, folder: Path) -> None:
+    """A sidecar that has no use for blocks says so while they come; the publisher goes on over the same connection."""
+    weights = {"w": torch.zeros(max(rows, 20), 1024, dtype=torch.bfloat16, device=device)}  # more than the ring holds
+    path = str(folder / "s")
+    with toy_sidecar(path) as (sidecar, server), Publisher(weights, socket=path, coder="library") as publisher:
+        link = sidecar.publishers[0]
+        sidecar.fail[m.Anchor] = LocalProtocolError("nobody waits for them any more")
+        server.call(link.send(m.Blocks(((0, blocks_of(weights)),))))
+        eventually(lambda: not sidecar.fail)
+        weights["w"][0, 0] += 1
+        assert publisher.publish().seq == 1
+        assert sidecar.publishers == [link]
+        assert sidecar.anchors == []
 
 
 def check_hostile(device: str, rows: int, folder: Path) -> None:

@@ -14,6 +14,7 @@ ALL = [
     checks.check_failed_publish,
     checks.check_repair,
     checks.check_joining,
+    checks.check_unwanted_anchor,
     checks.check_hostile,
 ]
 

@@ -172,10 +172,17 @@ class ToySidecar:
         await member.link.stream(begin, [data], m.End())
 
     async def stage_newest(self) -> None:
-        """Sends the newest version to every subscriber that lacks it."""
+        """Sends the newest version to every subscriber that lacks it and that its one object leads there."""
         for member in list(self.members.values()):
-            if self.versions and (member.staged or member.live) != self.versions[-1]:
+            if self.versions and (member.staged or member.live) != self.versions[-1] and self._leads(member):
                 await self.stage(member, self.versions[-1])
+
+    def _leads(self, member: Member) -> bool:
+        """A coder `library` takes objects, and the toy has only those of neighbours in a lineage."""
+        base, newest = member.staged or member.live, self.versions[-1]
+        if member.link.hello.coder != "library":
+            return True
+        return base is not None and (newest.lineage, newest.seq) == (base.lineage, base.seq + 1)
 
     async def repair(self, member: Member, damaged: bytes) -> None:
         """Sends a subscriber the bits that its live version should have."""

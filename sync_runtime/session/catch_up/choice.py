@@ -1,6 +1,6 @@
-"""Which object leads a member from where it stands to the newest version (PROTOCOL.md, section 5). Pure.
+"""Which object leads from one version to another, and which links it is made of (PROTOCOL.md, section 5). Pure.
 
-An index of the spool in, an answer out; keys may come from hostile peers. Knows no bytes, no members and no links.
+An index of the spool in, a path out; keys may come from hostile peers. Knows no bytes, no members and no links.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from sync_runtime.bucket.keys import ANCHOR, FAST, ObjectKey, VersionRef, delta_key
+from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef, delta_key
 
 
 @dataclass(frozen=True)
@@ -28,70 +28,12 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Nothing:
-    """The member has it."""
-
-
-@dataclass(frozen=True)
-class Push:
-    """The object is there."""
-
-    key: ObjectKey
-
-
-@dataclass(frozen=True)
-class Make:
-    """Several links forward, merged."""
-
-    path: Path
-
-
-@dataclass(frozen=True)
-class WayBack:
-    """A way into another lineage or to an older version: negated links, merged with what follows."""
-
-    path: Path
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """No way leads there: full weights, while the member is out of service."""
-
-    key: ObjectKey
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Nothing can be done for a member in service; it must go out of service for an anchor."""
-
-
-Choice = Nothing | Push | Make | WayBack | Anchor | Unknown
-
-
-@dataclass(frozen=True)
 class SpoolIndex:
-    """What a choice looks at."""
+    """What a path is looked for in."""
 
     stored: Collection[ObjectKey]
     origins: Mapping[str, VersionRef | None] = field(default_factory=dict)
     """For each known lineage the version of another one that it started from."""
-
-
-def choose(held: VersionRef | None, newest: VersionRef, index: SpoolIndex, *, out_of_service: bool = False) -> Choice:
-    """How a member gets from what it holds to the newest version; `held` None: its state is no known version."""
-    if held == newest:
-        return Nothing()
-    if held is not None:
-        key = key_between(held, newest)
-        if key in index.stored:
-            return Push(key)
-        path = find_path(key, index)
-        if path is not None:
-            return WayBack(path) if key.is_way_back else Make(path)
-    if out_of_service:
-        anchor = ObjectKey(newest.lineage, None, None, newest.seq, ANCHOR)
-        return Push(anchor) if anchor in index.stored else Anchor(anchor)
-    return Unknown()
 
 
 def key_between(base: VersionRef, target: VersionRef) -> ObjectKey:

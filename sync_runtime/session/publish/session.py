@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 
-from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import LibraryLostError, LocalProtocolError, OldTermError, SyncError
 from sync_runtime.local.link import LibraryLink
 from sync_runtime.local.messages import Cancel, Close, Closed, End, Message, Note, Open, Opened, Publish, Published
 from sync_runtime.session.machine import PublishEvent, PublishState, publisher_machine
 from sync_runtime.session.mirror import sweep
+from sync_runtime.session.publish.anchors import AnchorMaker, ordered
+from sync_runtime.session.publish.asking import Answer, Asking, blocks_of_mirror
 from sync_runtime.session.publish.context import Snapshot, Standing, TrainerContext
 from sync_runtime.session.publish.opening import Opening
+from sync_runtime.session.publish.telling import tell_head, tell_index
 from sync_runtime.session.publish.tight import TightCoder
 from sync_runtime.session.publish.writing import Writing
-from sync_runtime.transport.messages import Head
+from sync_runtime.tensors.blocks import BlockMap
 
 DRAIN_POLL_S = 0.05
 HANDOVER_S = 10.0
@@ -41,7 +45,10 @@ class PublisherSession:
         self._standing: Standing | None = None
         self._writing: Writing | None = None
         self._committing: asyncio.Task[Published] | None = None
+        self._draining: asyncio.Task[None] | None = None
         self._tight = TightCoder(context)
+        self._asking = Asking()
+        self._anchors = AnchorMaker(context, self._blocks)
         self.appointed_term = 0
         """The plan's term: above the own one it says that another trainer was appointed."""
 
@@ -67,13 +74,22 @@ class PublisherSession:
             return None
         return Snapshot(standing.version, standing.position.digest, standing.mirror)
 
+    async def make_anchor(self, key: ObjectKey, ranges: Sequence[Sequence[int]] | None) -> None:
+        """Puts all blocks of a version into the spool, or those of these ranges; raises SyncError."""
+        standing = self._standing
+        if standing is None:
+            raise LibraryLostError("no publisher has opened yet: there are no weights to make an anchor of")
+        await self._anchors.make(ordered(self._context, standing, key, ranges))
+
     # --- what the library says ---------------------------------------------------------------------------------------
 
     async def attached(self, library: LibraryLink) -> None:
         """A library is in; one whose process died may still have a version on its way to the disk."""
         if self._library is not None and self._library.is_lost:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._free.wait(), HANDOVER_S)
+                # Not `wait_for`: it may swallow a cancellation that comes together with the event.
+                async with asyncio.timeout(HANDOVER_S):
+                    await self._free.wait()
         if self._library is not None:
             raise LocalProtocolError("another publisher is connected: a trainer has one, several ranks come later")
         self._library = library
@@ -81,6 +97,8 @@ class PublisherSession:
 
     async def message(self, library: LibraryLink, message: Message) -> None:
         """A message of the library."""
+        if self._asking.handles(message):
+            return
         match message:
             case Open():
                 self._machine.feed(PublishEvent.LIBRARY_OPENS)
@@ -92,7 +110,8 @@ class PublisherSession:
             case Cancel(reason=reason):
                 await self._failed(LocalProtocolError(f"the library gave up: {reason}"))
             case Close(drain_ms=drain_ms):
-                await library.send(Closed(await self._drain(library, drain_ms / 1000)))
+                # Beside what follows: whoever waits for whole weights needs the library meanwhile.
+                self._draining = asyncio.create_task(self._drain_out(library, drain_ms / 1000))
             case Note():
                 return
             case _:
@@ -101,6 +120,9 @@ class PublisherSession:
     async def data(self, library: LibraryLink, data: memoryview) -> None:
         """Bytes of the layout, of a state, or of an object."""
         del library
+        if self._asking.is_arriving:
+            self._asking.take(data)
+            return
         try:
             if self._opening is not None:
                 self._opening.take(data)
@@ -116,6 +138,7 @@ class PublisherSession:
         """The library is gone."""
         if library is not self._library:
             return
+        self._asking.fail(LibraryLostError(f"the user's process went away: {reason}"))
         self._drop_opening()
         if self._committing is not None:
             # What is being made durable becomes so: the next opening's digest tells which of the two versions it is.
@@ -130,7 +153,21 @@ class PublisherSession:
         """Lets a version that is being made durable become so; nothing else waits."""
         if self._committing is not None:
             await asyncio.gather(self._committing, return_exceptions=True)
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
         await self._tight.close()
+
+    # --- anchors ------------------------------------------------------------------------------------------------------
+
+    async def _blocks(self, blocks: BlockMap, numbers: Sequence[int]) -> Answer:
+        """Blocks of the last durable version: from the mirror, or from the library that keeps the snapshot."""
+        standing, library = self._standing, self._library
+        if standing is not None and standing.mirror is not None:
+            return await asyncio.to_thread(blocks_of_mirror, standing.version, standing.mirror, blocks, numbers)
+        if library is None or self.state in (PublishState.WAITING, PublishState.OPENING):
+            raise LibraryLostError("the user's process is away, and the weights with it")
+        return await self._asking.fetch(library, blocks, numbers)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -149,41 +186,10 @@ class PublisherSession:
             before.mirror.remove()
         if not self._tight.is_busy:  # it has mirrors of its own here
             sweep(self._context.mirrors, keep=None if standing.mirror is None else standing.mirror.path)
-        self._tell_index()
+        tell_index(self._context, standing)
         position = standing.position
         digest, continued = str(position.digest), position.is_continued
         await library.send(Opened(position.lineage, position.seq, digest, standing.step, continued))
-
-    def _tell_index(self) -> None:
-        context, standing = self._context, self._standing
-        if standing is None:
-            return
-        position = standing.position
-        for known in (*position.before, position.record):
-            rows = [(seq, str(digest)) for seq, digest in sorted(known.digests.items())]
-            is_newest = known.lineage == position.lineage
-            context.versions.learn_lineage(known.lineage, rows, start=known.origin, current=is_newest)
-            context.distributor.tell_index(known.lineage)
-        self._tell_head("")
-
-    def _tell_head(self, trace: str) -> None:
-        standing, fence = self._standing, self._context.versions.fence
-        if standing is None or fence.incarnation is None:
-            return
-        digest = str(standing.position.digest)
-        self._context.versions.learn_head(standing.version, digest, standing.step)
-        self._context.distributor.set_head(
-            Head(
-                lineage=standing.position.lineage,
-                seq=standing.position.seq,
-                digest=digest,
-                step=standing.step,
-                term=fence.term,
-                incarnation=fence.incarnation,
-                published_unix_ns=time.time_ns(),
-                trace=trace,
-            )
-        )
 
     # --- publishing --------------------------------------------------------------------------------------------------
 
@@ -237,7 +243,7 @@ class PublisherSession:
         self._writing = None
         self._standing = standing.advanced(manifest.target, writing.incoming or standing.mirror, writing.step)
         context.distributor.completed(writing.key, envelope)
-        self._tell_head(writing.trace)
+        tell_head(context, self._standing, writing.trace)
         context.distributor.stored(writing.key)
         if writing.tight and writing.incoming is not None:
             self._tight.start(writing.key, standing, writing.incoming, writing.label, writing.trace)
@@ -266,6 +272,9 @@ class PublisherSession:
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.drop()
+
+    async def _drain_out(self, library: LibraryLink, timeout_s: float) -> None:
+        await library.send_quietly(Closed(await self._drain(library, timeout_s)))
 
     async def _drain(self, library: LibraryLink, timeout_s: float) -> bool:
         """Whether everyone below has the newest version, after so long at most."""

@@ -41,8 +41,9 @@ class View:
     def metrics(self) -> dict[str, float]:
         return {"version_seq": 3, 'link_rate_bits_per_second{peer="a"}': 1.5e8}
 
-    async def drain(self) -> None:
+    async def drain(self) -> dict[str, object]:
         self.asked.append("drain")
+        return {"draining": True, "drained": False}
 
     async def reload(self) -> None:
         self.asked.append("reload")

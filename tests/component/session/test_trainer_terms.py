@@ -112,3 +112,33 @@ def test_a_trainer_that_was_replaced_says_so_and_publishes_nothing(group: Inside
     with Publisher(model, socket=group.socket("trainer-0")) as publisher:
         publisher.publish()
         assert group.ask("trainer-0", "/v1/status")["report"]["term"] == 9
+
+
+def test_a_member_that_restarts_does_not_let_a_replaced_trainer_win(group: InsideGroup) -> None:
+    old, new, member = small_model(), small_model(seed=3), small_model()
+    old_port = group.ports["trainer-0"]
+    with Publisher(old, socket=group.socket("trainer-0")) as publisher:
+        with Subscriber(member, socket=group.socket("eu-0")) as subscriber:
+            nudge(old, 0)
+            follow(subscriber, publisher.publish().seq)
+            with Publisher(new, socket=start_rival(group, 7)) as successor:
+                nudge(new, 0)
+                version = successor.publish()
+                point_members_at(group, "rival-7")
+                wait_for(lambda: activated(subscriber) == version, 30, what="the successor's version")
+                group.stop("eu-0")
+                nudge(old, 1)
+                publisher.publish()
+                successor_port, group.ports["trainer-0"] = group.ports["trainer-0"], old_port
+                group.config.write_text(group.config.read_text().replace(f":{successor_port}", f":{old_port}"))
+                group.start("eu-0")  # its plan names the old trainer again, and no term: only its spool knows better
+                wait_for(lambda: group.ask("trainer-0", "/v1/refusals").get("OldTerm"), what="a counted refusal")
+                assert group.ask("eu-0", "/v1/status")["report"]["term"] == 7
+                wait_for(lambda: group.ask("eu-0", "/v1/status")["report"]["state"] != "Starting", what="its engine")
+                subscriber.activate()
+                assert same_bits(member, new)
+                group.config.write_text(group.config.read_text().replace(f":{old_port}", f":{successor_port}"))
+                nudge(new, 1)
+                last = successor.publish()
+                wait_for(lambda: activated(subscriber) == last, 30, what="the successor's next version")
+                assert same_bits(member, new)

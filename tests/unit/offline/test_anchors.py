@@ -7,12 +7,23 @@ import numpy as np
 import pytest
 
 from sync_runtime.bucket.manifest import Version, parse_manifest
-from sync_runtime.delta.cpu import block_digest
+from sync_runtime.codec.frame import END_RECORD, pack_header
+from sync_runtime.delta.cpu import bits_digest, block_digest
 from sync_runtime.errors import FormatError, SyncError
 from sync_runtime.offline import diff, digest, layout_of
-from sync_runtime.offline.anchors import describe_anchor, read_anchor, write_anchor, write_block
-from sync_runtime.tensors.bits import BitTensor, bind
+from sync_runtime.offline.anchors import (
+    AnchorBlock,
+    anchor_header,
+    describe_anchor,
+    raw_anchor_bytes,
+    raw_record,
+    read_anchor,
+    write_anchor,
+    write_block,
+)
+from sync_runtime.tensors.bits import BitTensor, bind, gather
 from sync_runtime.tensors.blocks import BlockMap
+from sync_runtime.tensors.digest import total
 from tests.support.states import copied, same_bits, small_state, weights
 
 
@@ -52,6 +63,27 @@ def test_a_repair_asks_for_the_blocks_whose_digest_differs() -> None:
     for anchor in read_anchor(memoryview(sink.getvalue()), blocks):
         write_block(anchor, bad)
     assert digest(damaged) == digest(state)
+
+
+def test_blocks_as_they_are_read_as_packed_ones_do() -> None:
+    state, blocks = prepared()
+    numbers = [0, 2, len(blocks) - 1]
+    bound = bind(blocks.layout, state)
+    wanted = [AnchorBlock(block, 7, gather(block, bound)) for block in map(blocks.block, numbers)]
+    data = b"".join([pack_header(anchor_header(blocks)), *map(raw_record, wanted), END_RECORD])
+    assert len(data) == raw_anchor_bytes(blocks, numbers)
+    found = list(read_anchor(memoryview(data), blocks))
+    assert [(one.block.number, one.seq) for one in found] == [(number, 7) for number in numbers]
+    for one, right in zip(found, wanted, strict=True):
+        assert (one.bits == right.bits).all()
+
+
+def test_a_block_has_the_same_digest_without_a_state_around_it() -> None:
+    state, blocks = prepared()
+    bound = bind(blocks.layout, state)
+    for block in blocks:
+        parts = block_digest(block, bound, blocks.layout)
+        assert bits_digest(block, gather(block, bound), blocks.layout) == total(parts.values())
 
 
 def test_anchors_and_deltas_are_not_taken_for_each_other() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
-from sync_runtime.session.position import furthest, lead_on, next_step, own_want
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key, repair_key
+from sync_runtime.session.position import furthest, lead_on, newest_whole, next_step, own_want
 
 A, B = "a" * 32, "b" * 32
 
@@ -74,3 +74,17 @@ def test_a_relay_asks_for_whole_weights_once_and_only_out_of_service() -> None:
     assert own_want(None, at(6), [], out_of_service=True) == anchor
     assert own_want(None, at(6), [], out_of_service=False) is None
     assert own_want(None, at(7), [anchor], out_of_service=True) is None
+
+
+def test_blocks_for_a_repair_are_no_whole_weights() -> None:
+    keys = {repair_key(at(7), [[0, 1]])}
+    assert own_want(None, at(7), keys, out_of_service=True) == ObjectKey(A, None, None, 7, "anchor")
+
+
+def test_an_engine_out_of_service_takes_the_newest_whole_weights_that_lead_it_on() -> None:
+    keys = [ObjectKey(A, None, None, seq, "anchor") for seq in (3, 7, 5)]
+    others = [repair_key(at(9), [[0, 1]]), ObjectKey(B, None, None, 8, "anchor"), delta_key(A, 8, 9)]
+    assert newest_whole(None, [*keys, *others], at(9)) == keys[1]
+    assert newest_whole(at(5), keys, at(9)) == keys[1]
+    assert newest_whole(at(7), keys, at(9)) is None
+    assert newest_whole(at(7, B), keys, at(9)) == keys[1]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key, repair_key
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import FormatError, SpoolFullError
 from sync_runtime.identity.signing import TrustedSigners
+from sync_runtime.session.catch_up.stalls import PATIENCE_S, SILENT_S
 from sync_runtime.session.incoming import MemberContext
 from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import Distributor
@@ -57,6 +59,7 @@ class Engine:
         self.version: VersionRef | None = VersionRef(A, 0)
         self.refused: set[ObjectKey] = set()
         self.lost: list[ObjectKey] = []
+        self.mending: dict[ObjectKey, list[list[int]]] = {}
 
     def holds(self) -> VersionRef | None:
         return self.version
@@ -75,6 +78,9 @@ class Engine:
 
     def no_way(self, key: ObjectKey) -> None:
         self.lost.append(key)
+
+    def repairs(self) -> dict[ObjectKey, list[list[int]]]:
+        return self.mending
 
 
 class Scene:
@@ -243,3 +249,92 @@ def test_a_full_spool_is_nobodys_lie_and_is_tried_again(scene: Scene, monkeypatc
     assert asyncio.run(run()) == 1
     assert scene.parent.closed == []
     assert not scene.parent.heard(Drop)
+
+
+def test_blocks_that_mend_live_weights_are_asked_for_once_per_link(scene: Scene) -> None:
+    ranges = [[2, 3], [5, 7]]
+    key = repair_key(VersionRef(A, 0), ranges)
+    for _ in range(2):
+        scene.parent = Parent()
+        scene.session.connected(scene.parent)
+        scene.hear(index(0), head(0))
+        scene.engine.mending = {key: ranges}
+        for _ in range(3):
+            scene.session.follow()
+        assert scene.parent.heard(Want) == [Want(key=key.text, have=[], blocks=ranges)]
+        scene.session.gone(scene.parent)
+
+
+def test_a_repair_that_is_partly_here_is_gone_on_with_though_its_version_is_live(scene: Scene) -> None:
+    key = repair_key(VersionRef(A, 0), [[2, 3]])
+    scene.keep(key)
+    scene.session.connected(scene.parent)
+    scene.hear(index(0), head(0))
+    assert scene.parent.heard(Want) == [Want(key=key.text, have=[[0, 1]], blocks=None)]
+
+
+def test_a_member_that_threw_away_what_a_dead_trainer_began_says_what_it_holds(scene: Scene) -> None:
+    key = delta_key(A, 3, 4)
+    scene.engine.version = VersionRef(A, 3)
+    scene.keep(key)
+    scene.session.connected(scene.parent)
+    scene.hear(index(4), head(4), begin(1, key))  # its trainer says that it is durable, and the rest is on its way
+    told = len(scene.parent.heard(Follow))
+    scene.hear(head(3, term=2))  # a successor that does not have it, told by a parent that stays connected
+    assert scene.parent.heard(Drop)[-1] == Drop(transfer=1, reason="Void")
+    follow = scene.parent.heard(Follow)[told:]
+    assert [(one.lineage, one.seq) for one in follow if isinstance(one, Follow)] == [(A, 3)]
+
+
+def test_a_request_that_was_lost_is_made_again_and_never_while_it_is_on_its_way(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(index(5), head(5))
+    told, now_s = len(scene.parent.heard(Follow)), time.monotonic()
+    scene.session.look_after(now_s)
+    assert len(scene.parent.heard(Follow)) == told
+    scene.session.look_after(now_s + PATIENCE_S)
+    assert len(scene.parent.heard(Follow)) == told + 1
+    assert scene.session.asked_again == 1
+    scene.hear(begin(1, delta_key(A, 0, 5)))
+    for later_s in range(4, 25, 4):
+        scene.session.look_after(now_s + later_s)
+    assert len(scene.parent.heard(Follow)) == told + 1
+
+
+def test_what_was_asked_for_and_never_began_does_not_count_as_coming(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(index(5), head(5))
+    scene.session.request(delta_key(A, 0, 5), None)  # lost
+    now_s = time.monotonic()
+    scene.session.look_after(now_s)
+    scene.session.look_after(now_s + PATIENCE_S)
+    follow = scene.parent.heard(Follow)[-1]
+    assert isinstance(follow, Follow)
+    assert follow.seq == 0
+
+
+def test_a_transfer_of_which_nothing_came_for_long_is_dropped_and_asked_for_anew(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    key = delta_key(A, 0, 5)
+    scene.hear(index(5), head(5), begin(1, key))
+    now_s = time.monotonic() + SILENT_S + 1
+    scene.session.look_after(now_s)
+    scene.session.look_after(now_s + PATIENCE_S)
+    assert scene.parent.heard(Drop) == [Drop(transfer=1, reason="Stalled")]
+    assert scene.parent.heard(Want)[-1] == Want(key=key.text, have=[], blocks=None)
+
+
+def test_a_transfer_whose_source_is_gone_is_dropped_so_that_the_parent_begins_anew(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(index(5), head(5), begin(1, delta_key(A, 0, 5)))
+    told = len(scene.parent.heard(Follow))
+    scene.hear(Abort(transfer=1, reason="Gone"))
+    assert scene.parent.heard(Drop) == [Drop(transfer=1, reason="Gone")]
+    assert len(scene.parent.heard(Follow)) == told + 1
+
+
+def test_nothing_is_asked_for_before_the_parent_said_what_is_newest(scene: Scene) -> None:
+    scene.keep(delta_key(A, 0, 1))
+    scene.session.connected(scene.parent)
+    scene.session.request(delta_key(A, 0, 5), None)
+    assert scene.parent.said == []

@@ -10,7 +10,7 @@ from sync_runtime.contract.plan import BucketPlan
 from sync_runtime.contract.sync import BUCKET_STEP_BYTES
 from sync_runtime.tuning.buckets import bucket_bytes, shared_bucket_bytes
 from sync_runtime.tuning.codec import CodedObject, coded, tight_pays, time_to_member_s
-from sync_runtime.tuning.supersede import should_abandon
+from sync_runtime.tuning.supersede import predict
 
 KIB, MIB = 2**10, 2**20
 MBIT = 125_000.0
@@ -94,7 +94,7 @@ def test_what_pays_on_a_link_pays_on_any_slower_one(rate: float, less: float) ->
 # 60 MB deltas over 20 MB/s and 0.1 s.
 def abandon(rest: float, merged: float, following: float = 60e6, **known: float) -> bool:
     arguments = {"seconds_per_byte": 1 / 20e6, "rtt_s": 0.1, **known}
-    return should_abandon(rest_bytes=rest, next_bytes=following, merged_bytes=merged, **arguments)
+    return predict(rest_bytes=rest, next_bytes=following, merged_bytes=merged, **arguments).abandons
 
 
 def test_a_transfer_just_begun_gives_way_to_the_merged_object() -> None:

@@ -2,19 +2,25 @@
 
 Lives on the brain's loop: no locks, no waiting. It decides from what children say they hold (FOLLOW) and from what is
 on the shelf: objects being written, arriving or stored. A bucket is passed on as soon as it is there (cut-through);
-nothing is decoded. What is not on the shelf is asked for once, of whoever can make or fetch it.
+nothing is decoded. What is not on the shelf is asked for once, of whoever can make or fetch it; housekeeping asks again
+where that led nowhere (`look_after`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from collections.abc import Callable
 
-from sync_runtime.bucket.keys import ANCHOR, ObjectKey, VersionRef, delta_key, parse_key
+from sync_runtime.bucket.keys import ANCHOR, FAST, TIGHT, ObjectKey, VersionRef, delta_key, parse_key
 from sync_runtime.errors import FormatError, TransportError
 from sync_runtime.session.catch_up import key_between
+from sync_runtime.session.catch_up.stalls import StallWatch
 from sync_runtime.session.position import lead_on
-from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, index_of, offer, place
+from sync_runtime.session.relay.economy import Economy
+from sync_runtime.session.relay.news import News
+from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, offer
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
     Drop,
@@ -22,13 +28,11 @@ from sync_runtime.transport.messages import (
     Head,
     LayoutDocument,
     Message,
-    Signer,
     Status,
     Want,
 )
 
-__all__ = ["ChildView", "Distributor", "Shelved", "Supply", "place"]
-
+_log = logging.getLogger(__name__)
 MAX_AHEAD = 2
 """Transfers under way to one child before it is given a merged object instead of every single one."""
 
@@ -44,9 +48,16 @@ class Distributor:
         self._asked: dict[ObjectKey, dict[int, Want | None]] = {}
         """Who waits for an object that nobody here has yet; with a WANT where there was one."""
         self._promised: set[ObjectKey] = set()
-        self._signers: list[str] = []
-        self._head: Head | None = None
+        self._news = News(versions)
+        self._economy = Economy(supply)
         self._moved: Callable[[], None] = lambda: None
+        self._stalls = StallWatch()
+        self._draining = False
+
+    @property
+    def asked_again(self) -> int:
+        """How often housekeeping asked again for what a child waits for."""
+        return self._stalls.asked
 
     @property
     def children(self) -> tuple[ChildView, ...]:
@@ -59,8 +70,8 @@ class Distributor:
         return not any(view.transfers for view in self._children.values()) and not any(self._asked.values())
 
     def wants_codec(self, codec: str) -> bool:
-        """Whether a child would rather have this codec."""
-        return any(view.codecs[0] == codec for view in self._children.values())
+        """Whether a child would rather have this codec, and its link gains by it."""
+        return any(self._economy.codecs_of(view)[0] == codec for view in self._children.values())
 
     def needed(self) -> list[VersionRef]:
         """The versions that someone below still stands on."""
@@ -87,21 +98,42 @@ class Distributor:
             blocks = next((want.blocks for want in waiting.values() if want is not None), None)
             self._supply.request(key, blocks)
 
+    def look_after(self, now_s: float) -> None:
+        """Now and then: who is behind with nothing coming is served again, and what it waits for asked for again."""
+        for number, view in list(self._children.items()):
+            waits = [key for key, waiting in self._asked.items() if number in waiting]
+            behind = bool(view.postponed) or (view.following and self._next_key(view) is not None)
+            stalled = not self._draining and (bool(waits) or (behind and not view.transfers))
+            times = self._stalls.due(number, now_s, stalled=stalled)
+            if not times:
+                continue
+            if times == 1:
+                holds = "nothing known" if view.holds is None else f"version {view.holds.seq}"
+                _log.warning("%s holds %s and waits for what is not coming: asking again", view.name, holds)
+            self._start_postponed(view)
+            self._pump(view)
+            for key in waits:
+                waiting = self._asked.get(key, {})
+                if number in waiting:
+                    want = waiting[number]
+                    self._supply.request(key, None if want is None else want.blocks)
+
+    def drain(self) -> tuple[Child, ...]:
+        """Begins nothing new for anyone from now on; the children that need nothing more of what was begun."""
+        self._draining = True
+        return tuple(view.link for view in self._children.values() if not view.transfers)
+
     # --- children ----------------------------------------------------------------------------------------------------
 
     def connected(self, link: Child, name: str) -> None:
         """A child was admitted: it is told what there is."""
         self._children[id(link)] = ChildView(link, name)
-        for certificates in self._signers:
-            link.send(Signer(certificates=certificates))
-        for lineage in self._versions.lineages:
-            self._send_index(link, lineage)
-        if self._head is not None:
-            link.send(self._head)
+        self._news.greet(link)
 
     def gone(self, link: Child) -> None:
         """Its transfers are over; what it has it will say when it is back."""
         self._children.pop(id(link), None)
+        self._stalls.forget(id(link))
         for waiting in self._asked.values():
             waiting.pop(id(link), None)
 
@@ -116,7 +148,7 @@ class Distributor:
             case Want():
                 self._want(view, message)
             case Drop(transfer=transfer):
-                view.transfers.pop(transfer, None)
+                view.over(transfer)
                 view.following = False  # it says anew what it holds
                 link.abort(transfer, "Dropped")
             case Status():
@@ -127,9 +159,15 @@ class Distributor:
     def finished(self, link: Child, transfer: int) -> None:
         """Every bucket of a transfer was acknowledged."""
         view = self._children.get(id(link))
-        if view is not None and view.transfers.pop(transfer, None) is not None:
+        if view is not None and view.over(transfer) is not None:
             self._start_postponed(view)
             self._pump(view)
+
+    def acked(self, link: Child, transfer: int, size_bytes: int) -> None:
+        """The child has so much more of a transfer."""
+        view = self._children.get(id(link))
+        if view is not None and transfer in view.transfers:
+            view.acked_bytes[transfer] = view.acked_bytes.get(transfer, 0) + size_bytes
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -141,6 +179,8 @@ class Distributor:
         """An object is being written or is arriving."""
         self._promised.discard(shelved.key)
         self._shelf[shelved.key] = shelved
+        if shelved.envelope is None:
+            self._economy.begun(shelved.key, time.monotonic())
         self._serve_waiting(shelved)
         for view in self._children.values():
             self._pump(view)
@@ -160,6 +200,7 @@ class Distributor:
         if shelved is None:
             return
         shelved.envelope = envelope
+        self._economy.completed(key, time.monotonic())
         for view, transfer in self._transfers_of(key):
             view.link.complete(transfer, envelope)
 
@@ -170,9 +211,12 @@ class Distributor:
     def made(self, key: ObjectKey) -> None:
         """An object that was asked for is in the spool now."""
         shelved = self._find(key)
-        if shelved is not None:
-            self.begun(shelved)
-            self.stored(key)
+        if shelved is None:
+            self.missing(key, "NotFound")  # evicted already
+            return
+        self._economy.made(key)
+        self.begun(shelved)
+        self.stored(key)
 
     def aborted(self, key: ObjectKey, reason: str) -> None:
         """It will not become whole: void everywhere."""
@@ -180,7 +224,7 @@ class Distributor:
         self._promised.discard(key)
         self.missing(key, reason)
         for view, transfer in self._transfers_of(key):
-            del view.transfers[transfer]
+            view.over(transfer)
             view.link.abort(transfer, reason)
             view.following = False  # wait for its next FOLLOW
         for view in self._children.values():
@@ -201,19 +245,15 @@ class Distributor:
 
     def add_signer(self, certificates: str) -> None:
         """A trainer's certificates, for all children."""
-        if certificates not in self._signers:
-            self._signers = [*self._signers[-3:], certificates]
-            self._tell(Signer(certificates=certificates))
+        self._news.add_signer(self._links(), certificates)
 
     def tell_index(self, lineage: str) -> None:
         """A lineage became known: all children are told of its versions."""
-        for view in self._children.values():
-            self._send_index(view.link, lineage)
+        self._news.tell_index(self._links(), lineage)
 
     def set_head(self, head: Head) -> None:
         """The newest version, for all children."""
-        self._head = head
-        self._tell(head)
+        self._news.set_head(self._links(), head)
         for view in self._children.values():
             self._pump(view)
 
@@ -242,7 +282,9 @@ class Distributor:
             key = parse_key(message.key)
         except FormatError:
             return  # transport checked the frame; a key without meaning is answered like one that nobody has
-        shelved = self._find(key) if message.blocks is None else None
+        if key in view.transfers.values():
+            return  # asked for again, or for two reasons: it is on its way
+        shelved = self._find(key)
         if shelved is not None:
             self._start(view, shelved, covered(message.have))
         else:
@@ -251,6 +293,9 @@ class Distributor:
     def _pump(self, view: ChildView) -> None:
         """Starts what can be started for a child."""
         self._resolve(view)
+        if self._draining:
+            return
+        self._supersede(view)
         while view.following and len(view.transfers) < MAX_AHEAD:
             key = self._next_key(view)
             if key is None or key in view.transfers.values():
@@ -264,13 +309,30 @@ class Distributor:
             view.holds = key.target
             self._moved()
 
+    def _supersede(self, view: ChildView) -> None:
+        """What runs gives way where one merged object brings the newest version sooner (PROTOCOL.md, 3.6)."""
+        found = self._economy.replacement(view, self._versions.head)
+        if found is None:
+            return
+        chain, verdict = found
+        if verdict.make and self._supply.makes and verdict.key not in self._asked:
+            self._asked[verdict.key] = {}
+            self._supply.request(verdict.key, None)  # it is judged again by its true size, once it is there
+        if verdict.abandons:
+            for number in chain.transfers:
+                view.over(number)
+                view.link.abort(number, "Superseded")
+            view.holds = chain.start
+            view.superseded += len(chain.transfers)
+            self._supply.superseded(view.link, chain.transfers, verdict.reason)
+
     def _next_key(self, view: ChildView) -> ObjectKey | None:
         head = self._versions.head
         if head is None:
             return None
         holds = view.holds
         if holds is None:
-            wants = view.want_anchor and view.out_of_service
+            wants = view.want_anchor and view.out_of_service and not self._anchor_is_coming(view, head.lineage)
             return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if wants else None
         if holds == head:
             return self._preferred(view, head.lineage, head.seq, head.seq + 1, only_shelved=True)
@@ -282,12 +344,18 @@ class Distributor:
             return self._preferred(view, head.lineage, holds.seq, head.seq, only_shelved=False)
         return key_between(holds, head)
 
+    def _anchor_is_coming(self, view: ChildView, lineage: str) -> bool:
+        """Whole weights of an older version are as good, with the deltas that follow: one anchor at a time."""
+        waits = (key for key, waiting in self._asked.items() if id(view.link) in waiting)
+        keys = (*view.transfers.values(), *waits)
+        return any(key.is_anchor and key.part is None and key.lineage == lineage for key in keys)
+
     def _preferred(
         self, view: ChildView, lineage: str, base: int, target: int, *, only_shelved: bool
     ) -> ObjectKey | None:
         """The single delta in the codec that the child likes best and that is there, or will soon be."""
-        for codec in view.codecs:
-            if codec not in ("fast", "tight"):
+        for codec in self._economy.codecs_of(view):
+            if codec not in (FAST, TIGHT):
                 continue
             key = delta_key(lineage, base, target, codec)
             if key in self._promised:
@@ -298,6 +366,8 @@ class Distributor:
 
     def _start(self, view: ChildView, shelved: Shelved, have: frozenset[int]) -> bool:
         """Whether a transfer was begun; a link that has just ended, or has enough to do, takes none."""
+        if self._draining:
+            return False
         layout = shelved.begin.layout
         if layout not in view.layouts:
             document = self._supply.layout(layout)
@@ -356,8 +426,9 @@ class Distributor:
         stored = self._supply.stored(key)
         if stored is None:
             return None
-        is_newest = self._head is not None and key.target == self._versions.head
-        template = offer(key, stored, self._versions, self._head.trace if self._head and is_newest else "")
+        head = self._news.head
+        trace = head.trace if head is not None and key.target == self._versions.head else ""
+        template = offer(key, stored, self._versions, trace)
         return Shelved(key, template, stored, list(range(stored.num_buckets)), stored.envelope)
 
     def _transfers_of(self, key: ObjectKey) -> list[tuple[ChildView, int]]:
@@ -368,11 +439,5 @@ class Distributor:
             if sent == key
         ]
 
-    def _send_index(self, link: Child, name: str) -> None:
-        index = index_of(name, self._versions)
-        if index is not None:
-            link.send(index)
-
-    def _tell(self, message: Message) -> None:
-        for view in self._children.values():
-            view.link.send(message)
+    def _links(self) -> list[Child]:
+        return [view.link for view in self._children.values()]

@@ -1,0 +1,95 @@
+"""The socket that owners dial: one thread each. A process that the GPU failed in ends, so that a new one takes over."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import threading
+from pathlib import Path
+
+from sync_runtime.errors import LocalError
+from sync_runtime.gpu_worker.owner import OwnerLink
+from sync_runtime.library.settings import LibrarySettings
+
+MAX_OWNERS = 64
+_BACKLOG = 16
+_LOOK_S = 0.2
+_log = logging.getLogger(__name__)
+
+
+class WorkerServer:
+    """Listens until it is stopped."""
+
+    def __init__(self, path: str, settings: LibrarySettings, uids: frozenset[int] = frozenset()) -> None:
+        self._path, self._settings, self._uids = path, settings, uids
+        self._stopping = threading.Event()
+        self.is_broken = False
+        """Whether the GPU failed in this process."""
+        self._owners: dict[OwnerLink, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _bind(self._listener, path)
+            self._listener.listen(_BACKLOG)
+        except (OSError, LocalError):
+            self._listener.close()
+            raise
+
+    def run(self) -> None:
+        """Serves owners until `stop`."""
+        _log.info("the GPU worker listens at %s", self._path)
+        try:
+            while not self._stopping.is_set():
+                if select.select([self._listener], [], [], _LOOK_S)[0]:
+                    self._take(self._listener.accept()[0])
+        finally:
+            self._listener.close()
+            Path(self._path).unlink(missing_ok=True)
+            with self._lock:
+                owners = dict(self._owners)
+            for owner in owners:
+                owner.stop()
+            for thread in owners.values():
+                thread.join()
+
+    def stop(self) -> None:
+        """Ends `run`; from any thread or signal handler."""
+        self._stopping.set()
+
+    def _take(self, connection: socket.socket) -> None:
+        with self._lock:
+            if len(self._owners) >= MAX_OWNERS:
+                connection.close()
+                return
+            owner = OwnerLink(connection, self._settings, self._uids, self._break)
+            thread = threading.Thread(target=self._serve, args=(owner,), name="owner-link", daemon=True)
+            self._owners[owner] = thread
+        thread.start()
+
+    def _serve(self, owner: OwnerLink) -> None:
+        try:
+            owner.serve()
+        finally:
+            with self._lock:
+                del self._owners[owner]
+
+    def _break(self) -> None:
+        self.is_broken = True
+        self.stop()
+
+
+def _bind(listener: socket.socket, path: str) -> None:
+    """Binds to a path; a socket file that a dead worker left is replaced, a living one's is not."""
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_socket():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(path)
+            except OSError:
+                place.unlink(missing_ok=True)
+            else:
+                raise LocalError(f"another GPU worker listens at {path}: stop it, or give this one another socket")
+    listener.bind(path)
+    place.chmod(0o666)  # whoever dials is judged by SO_PEERCRED; the folder's mode may be tighter

@@ -1,0 +1,188 @@
+"""One end of the connection between owner and GPU worker: frames over a Unix socket, requests and their answers.
+
+Both ends are alike: one thread receives and calls a handler, any thread sends or asks. Checks who is at the other end
+(`SO_PEERCRED`). Knows nothing of tensors; does not dial again by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import socket
+import struct
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from sync_runtime.errors import LocalError, LocalProtocolError, SyncError
+from sync_runtime.library.export_errors import error_of
+from sync_runtime.library.export_messages import (
+    LINK_ID,
+    MAX_TEXT_CHARACTERS,
+    Activated,
+    Closed,
+    Export,
+    Failure,
+    Message,
+    Opened,
+    Published,
+    Scrubbed,
+    Valid,
+)
+from sync_runtime.library.export_schema import limit_of, pack, parse
+from sync_runtime.local.frames import FrameBuffer
+
+SEND_TIMEOUT_S = 30.0
+_RECEIVE_BYTES = 1 << 18
+_CREDENTIALS = struct.Struct("3i")
+Answer = Failure | Export | Opened | Valid | Published | Activated | Scrubbed | Closed
+_ANSWERS = (Failure, Export, Opened, Valid, Published, Activated, Scrubbed, Closed)
+T = TypeVar("T")
+
+
+class Wire:
+    """A connected socket. `lost` makes the error that whoever waits is told at the end."""
+
+    def __init__(self, connection: socket.socket, lost: Callable[[str], SyncError]) -> None:
+        self._socket, self._lost = connection, lost
+        connection.settimeout(SEND_TIMEOUT_S)
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        self._frames = FrameBuffer(limit_of)
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._waiting: dict[int, Answer | None] = {}
+        self._ended: SyncError | None = None
+        self._ids = itertools.count(LINK_ID + 1)
+        _OPEN.add(self)
+
+    def new_id(self) -> int:
+        """For the next request of this end."""
+        return next(self._ids)
+
+    def send(self, message: Message) -> None:
+        """Sends a message whole; raises what `lost` makes."""
+        data = pack(message)
+        try:
+            with self._sending:
+                self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(error.strerror or str(error)) from error
+
+    def fail(self, request_id: int, error: SyncError) -> None:
+        """Answers a request with an error; says nothing to an end that is gone."""
+        try:
+            self.send(Failure(request_id, type(error).__name__, str(error)[:MAX_TEXT_CHARACTERS], error.retry_helps))
+        except LocalError:
+            return
+
+    def ask(self, request: Message, request_id: int, answer: type[T] | tuple[type[T], ...], timeout_s: float) -> T:
+        """Sends a request and waits for its answer, which another thread receives; raises what is answered instead."""
+        with self._changed:
+            self._waiting[request_id] = None
+        try:
+            self.send(request)
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting[request_id] is not None or self._ended, timeout_s)
+                found = self._waiting[request_id]
+                if found is None:
+                    raise self._ended or self._lost(f"no answer to {type(request).__name__} for {timeout_s:.3g} s")
+        finally:
+            with self._changed:
+                del self._waiting[request_id]
+        if isinstance(found, Failure):
+            raise error_of(found.kind, found.message, retry=found.retry)
+        if not isinstance(found, answer):
+            raise LocalProtocolError(f"{type(request).__name__} was answered by {type(found).__name__}")
+        return found
+
+    def resolve(self, message: Message) -> bool:
+        """Hands an answer to whoever waits for it; False where nobody does."""
+        if not isinstance(message, _ANSWERS):
+            return False
+        with self._changed:
+            if message.id not in self._waiting:
+                return False
+            self._waiting[message.id] = message
+            self._changed.notify_all()
+        return True
+
+    def run(self, handle: Callable[[Message], None]) -> SyncError:
+        """Receives until the end, which it returns; a message that breaks the protocol is answered and ends it."""
+        try:
+            while True:
+                for message in self.receive():
+                    handle(message)
+        except SyncError as error:
+            if isinstance(error, LocalProtocolError):
+                self.fail(LINK_ID, error)
+            self.end(error)
+            return error
+
+    def receive(self, timeout_s: float | None = None) -> list[Message]:
+        """The next messages; raises what `lost` makes at the end."""
+        try:
+            if not self._poll.poll(None if timeout_s is None else int(timeout_s * 1000)):
+                raise self._lost(f"it said nothing for {timeout_s:.3g} s")
+            data = self._socket.recv(_RECEIVE_BYTES)
+        except (OSError, ValueError) as error:  # ValueError: closed by another thread meanwhile
+            raise self._lost(str(error)) from error
+        if not data:
+            raise self._lost("it closed the connection")
+        found = [parse(kind, body) for kind, body in self._frames.feed(data)]
+        for message in found:
+            if isinstance(message, Failure) and message.id == LINK_ID:
+                raise error_of(message.kind, message.message, retry=message.retry)
+        return found
+
+    def first(self, timeout_s: float) -> Message:
+        """The first message of the other end, which says nothing more before it is answered."""
+        found: list[Message] = []
+        while not found:
+            found = self.receive(timeout_s)
+        if len(found) > 1:
+            raise LocalProtocolError("the other end spoke before it was answered")
+        return found[0]
+
+    def end(self, error: SyncError) -> None:
+        """Whoever waits is told; the connection is closed."""
+        with self._changed:
+            self._ended = self._ended or error
+            self._changed.notify_all()
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # the other end was faster
+            pass
+        finally:
+            self._socket.close()
+            _OPEN.discard(self)
+
+    def forget(self) -> None:
+        """In a forked child: a copy of the descriptor would hide the parent's death from the other end."""
+        self._socket.close()
+
+
+_OPEN: weakref.WeakSet[Wire] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for wire in list(_OPEN):
+        wire.forget()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def check_peer(connection: socket.socket, allowed: frozenset[int] = frozenset()) -> None:
+    """Raises LocalError unless the other end runs as this user, as root, or as a user that was allowed."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    check_user(_CREDENTIALS.unpack(data)[1], os.getuid(), allowed)
+
+
+def check_user(uid: int, own_uid: int, allowed: frozenset[int]) -> None:
+    """Whoever opens handles can read and write the weights: one user, or root."""
+    if uid not in {own_uid, 0} | allowed:
+        raise LocalError(f"user {uid} may not share tensors with user {own_uid}: run both under one user")

@@ -1,0 +1,73 @@
+"""A certificate that ends while its member works: its link ends with a counted reason, and is back after a renewal."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sync_runtime import Publisher, Subscriber
+from sync_runtime.identity.ca import load_ca, make_request, sign_request
+from sync_runtime.identity.files import CERTIFICATE_FILE, KEY_FILE, PUBLIC_MODE, read_folder, write_file
+from sync_runtime.identity.keys import read_key
+from tests.support.following import follow
+from tests.support.groups import TRAINER, Member, wait_for
+from tests.support.inside import InsideGroup
+from tests.support.models import nudge, same_bits, small_model
+
+pytestmark = pytest.mark.timeout(120)
+
+RELAY = Member("eu-0", "eu", ("trainer-0",), relay=True)
+LEAF = Member("eu-1", "eu", ("eu-0",))
+SHORT = datetime.timedelta(seconds=4)
+DAY = datetime.timedelta(days=1)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[InsideGroup]:
+    with InsideGroup(tmp_path, [TRAINER, RELAY, LEAF], ringBytes=1 << 22) as made:
+        yield made
+
+
+def renew(group: InsideGroup, name: str, lifetime: datetime.timedelta) -> datetime.datetime:
+    """A new certificate for the member's own key; when it ends."""
+    certs = group.folder / "certs"
+    authority = load_ca((certs / "ca.crt").read_bytes(), (certs / "ca.key").read_bytes())
+    identity, key = read_folder(certs / name).identity, read_key((certs / name / KEY_FILE).read_bytes())
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = sign_request(authority, make_request(identity, key), identity, now=now, lifetime=lifetime)
+    write_file(certs / name / CERTIFICATE_FILE, certificate, mode=PUBLIC_MODE, replace=True)
+    return now + lifetime
+
+
+@pytest.mark.parametrize(("name", "judge"), [("eu-0", "trainer-0"), ("trainer-0", "trainer-0"), ("eu-1", "eu-0")])
+def test_a_link_whose_certificate_ended_is_refused_and_comes_back_with_a_new_one(
+    group: InsideGroup, name: str, judge: str
+) -> None:
+    renew(group, name, SHORT)
+    group.start_all()
+    trained, one, other = small_model(), small_model(), small_model()
+    with (
+        Publisher(trained, socket=group.socket("trainer-0")) as publisher,
+        Subscriber(one, socket=group.socket("eu-0")) as relay,
+        Subscriber(other, socket=group.socket("eu-1")) as leaf,
+    ):
+        nudge(trained, 0)
+        first = publisher.publish()
+        for subscriber in (relay, leaf):
+            follow(subscriber, first.seq)
+        wait_for(lambda: group.ask(judge, "/v1/refusals").get("Expired"), what="a counted refusal")
+        cut = "eu-1" if name == "eu-1" else "eu-0"
+        wait_for(lambda: group.ask(cut, "/v1/status")["report"].get("parent") is None, what="the end of the link")
+        nudge(trained, 1)
+        publisher.publish()
+        nudge(trained, 2)
+        last = publisher.publish()
+        refused = {"DialRefusedByPeer", "DialExpired"}
+        wait_for(lambda: refused & group.ask(cut, "/v1/refusals").keys(), what="a dial in vain")
+        renew(group, name, DAY)
+        for subscriber, model in ((relay, one), (leaf, other)):
+            follow(subscriber, last.seq)
+            assert same_bits(model, trained)

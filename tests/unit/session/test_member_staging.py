@@ -1,0 +1,67 @@
+"""An object that could not be staged: whose fault that was decides whether it is ever tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from sync_runtime.bucket.keys import delta_key
+from sync_runtime.bucket.spool import Spool, StoredObject
+from sync_runtime.errors import LayoutError
+from sync_runtime.local.link import LibraryLink
+from sync_runtime.session.members import EngineSession
+from sync_runtime.session.versions import Versions
+from sync_runtime.session.weights import EngineContext
+
+KEY = delta_key("a" * 32, 0, 1)
+STORED = cast(StoredObject, SimpleNamespace(key=KEY))
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineSession]:
+    """One whose objects all fail, as if the engine's layout were not known."""
+
+    async def fail(*_: object) -> bool:
+        raise LayoutError("the layout is not known here")
+
+    monkeypatch.setattr("sync_runtime.session.stager.Stager.stage", fail)
+    with Spool.open(tmp_path, max_bytes=1 << 20, max_versions=10) as spool:
+        yield EngineSession(
+            EngineContext(
+                spool=spool,
+                versions=Versions(),
+                follow=lambda: None,
+                moved=lambda: None,
+                changed=lambda: None,
+                timed=lambda *_: None,
+                spawn=lambda _: None,
+            )
+        )
+
+
+def library() -> LibraryLink:
+    return cast(LibraryLink, SimpleNamespace(hang_up=lambda: None))
+
+
+def test_an_object_that_cannot_be_read_is_not_tried_again(session: EngineSession) -> None:
+    async def run() -> None:
+        engine = library()
+        await session.attached(engine)
+        await session._stage(engine, STORED)
+
+    asyncio.run(run())
+    assert session.refused == {KEY}
+
+
+def test_an_object_whose_engine_went_away_meanwhile_is_tried_with_the_next_one(session: EngineSession) -> None:
+    async def run() -> None:
+        await session.attached(library())
+        await session._stage(library(), STORED)  # begun for the one before
+
+    asyncio.run(run())
+    assert session.refused == set()
