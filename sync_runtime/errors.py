@@ -27,7 +27,8 @@
     ├── LocalError               user's process and sidecar
     │   ├── SidecarLostError
     │   ├── LibraryLostError
-    │   └── LocalProtocolError   no common version, or a message out of place
+    │   ├── LocalProtocolError   no common version, or a message out of place
+    │   └── (library.export_errors) between the user's process and its GPU worker
     ├── SettingsError            a setting, variable or file of the user's that cannot be used
     └── IllegalEventError        a state machine met an event its state does not know: a bug of ours
 

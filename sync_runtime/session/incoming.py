@@ -78,6 +78,66 @@ class Incoming:
     committing: bool = False
 
 
+class Arrivals:
+    """Objects on their way in, and the transfers of the link that bring them. An object outlives its transfers."""
+
+    def __init__(self) -> None:
+        self._incoming: dict[ObjectKey, Incoming] = {}
+        self._transfers: dict[int, ObjectKey] = {}
+
+    @property
+    def objects(self) -> tuple[Incoming, ...]:
+        """What is on its way, from whichever parent it began to come."""
+        return tuple(self._incoming.values())
+
+    def coming(self) -> set[ObjectKey]:
+        """Objects that the parent of this link is sending."""
+        return set(self._transfers.values())
+
+    def get(self, key: ObjectKey) -> Incoming | None:
+        """This object, where it is on its way."""
+        return self._incoming.get(key)
+
+    def brought_by(self, transfer: int) -> Incoming | None:
+        """The object that a transfer brings."""
+        key = self._transfers.get(transfer)
+        return None if key is None else self._incoming.get(key)
+
+    def add(self, incoming: Incoming) -> None:
+        """An object begins to come."""
+        self._incoming[incoming.key] = incoming
+
+    def remove(self, key: ObjectKey) -> Incoming | None:
+        """An object is here, or will not come."""
+        return self._incoming.pop(key, None)
+
+    def began(self, transfer: int, key: ObjectKey) -> None:
+        """The parent sends this object under this number."""
+        self._transfers[transfer] = key
+
+    def ended(self, transfer: int) -> None:
+        """It sends nothing more under this number."""
+        self._transfers.pop(transfer, None)
+
+    def end_all(self, key: ObjectKey) -> list[int]:
+        """Forgets every transfer of an object; their numbers."""
+        return self._forget([number for number, one in self._transfers.items() if one == key])
+
+    def cut_off(self) -> list[int]:
+        """Forgets the transfers of all that is not whole yet; their numbers."""
+        whole = {key for key, incoming in self._incoming.items() if incoming.committing}
+        return self._forget([number for number, key in self._transfers.items() if key not in whole])
+
+    def unlinked(self) -> None:
+        """The link ended, and every transfer with it."""
+        self._transfers.clear()
+
+    def _forget(self, transfers: list[int]) -> list[int]:
+        for transfer in transfers:
+            del self._transfers[transfer]
+        return transfers
+
+
 class SpoolSink:
     """Puts buckets into the spool, in the streams' threads. A bucket may come before the loop has seen its BEGIN."""
 

@@ -2,39 +2,33 @@
 
 Lives on the brain's loop. Every message passes the fences first; a manifest counts only with the trainer's signature.
 What is complete goes to the spool, to the children (`relay`) and to the engine (`members`); nothing is decoded here.
+What it asks the parent for, and when, is up to `wants`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections import Counter
 from collections.abc import Callable
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.errors import DigestError, FenceError, FormatError, SignatureError, SpoolError, SyncError
 from sync_runtime.identity.errors import IdentityError
-from sync_runtime.session.catch_up.stalls import SILENT_S, Needs, StallWatch
-from sync_runtime.session.incoming import Engine, Incoming, MemberContext, Parent, SpoolSink, verified
+from sync_runtime.session.incoming import Arrivals, Engine, Incoming, MemberContext, Parent, SpoolSink, verified
 from sync_runtime.session.machine import TransferEvent
-from sync_runtime.session.position import furthest, lead_on, own_want
 from sync_runtime.session.relay import Shelved
+from sync_runtime.session.wants import Wants
 from sync_runtime.transport.messages import (
     Abort,
     Begin,
-    Drop,
-    Follow,
     Head,
     Index,
     LayoutDocument,
     ManifestEnvelope,
     Message,
     Signer,
-    Want,
 )
 
-_log = logging.getLogger(__name__)
 BAD_PARENT = "BadParent"
 GONE = "Gone"
 """Why transport aborts a transfer whose source cannot be read any more."""
@@ -49,80 +43,59 @@ class ReceiverSession:
         self._context, self._engine = context, engine
         self.sink = SpoolSink(context.spool)
         self.refusals: Counter[str] = Counter()
-        self._parent: Parent | None = None
-        self._incoming: dict[ObjectKey, Incoming] = {}
-        self._transfers: dict[int, ObjectKey] = {}
-        self._wanted: set[ObjectKey] = set()
-        self._told: VersionRef | None = None
-        """What the parent takes us to hold, with what it has begun to send."""
+        self._arrivals = Arrivals()
+        self._wants = Wants(context, engine, self._arrivals)
         self._from_before: set[ObjectKey] = set()
         """Objects of which buckets came before this link: what is wrong with them may not be this parent's doing."""
-        self._greeted = False
-        """Whether the parent was told what is held."""
         self._trainer: tuple[int, str] | None = None
         """Term and incarnation under which what is partial came; None: another process took it."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stalls = StallWatch()
-        self.asked_again = 0
-        """How often housekeeping asked the parent again."""
-        self._heard_s = time.monotonic()
-        """When a transfer began or a bucket came, last."""
-        context.distributor.on_moved(self.moved)
+        context.distributor.on_moved(self._wants.moved)
         for chain in context.spool.signers():
             self._trust(chain.decode("ascii", "replace"), keep=False)
 
     @property
     def parent(self) -> str | None:
         """Whom it receives from."""
-        return None if self._parent is None else self._parent.name
+        parent = self._wants.parent
+        return None if parent is None else parent.name
 
     @property
     def incoming(self) -> tuple[Incoming, ...]:
         """What is on its way."""
-        return tuple(self._incoming.values())
+        return self._arrivals.objects
+
+    @property
+    def asked_again(self) -> int:
+        """How often housekeeping asked the parent again."""
+        return self._wants.asked_again
+
+    def follow(self) -> None:
+        """Tells the parent what is held, here and below, so that it pushes what follows."""
+        self._wants.follow()
+
+    def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
+        """A child wants what is not here: ask the own parent."""
+        self._wants.request(key, blocks)
+
+    def moved(self) -> None:
+        """Someone below stands elsewhere: a parent that thinks otherwise is told."""
+        self._wants.moved()
 
     def look_after(self, now_s: float) -> None:
         """Now and then: whoever here is behind with nothing coming asks again, however that came about."""
-        if self._parent is None or not self._greeted:
-            return
-        engine, silent = self._engine, now_s - self._heard_s > SILENT_S
-        needs = Needs(
-            head=self._context.versions.head,
-            furthest=self._furthest(),
-            own=engine.holds(),
-            refused=engine.refused,
-            wants_anchor=engine.out_of_service(),
-        )
-        whole = {key for key, one in self._incoming.items() if one.committing}
-        stored = whole | {one.key for one in self._context.spool.objects()}
-        stalled = needs.stalled(stored, set() if silent else {*self._transfers.values()})
-        times = [self._stalls.due(who, now_s, stalled=one) for who, one in stalled.items()]
-        if 1 in times:
-            _log.warning("behind the newest version, and %s sends nothing: asking again", self._parent.name)
-        if any(times):
-            self.asked_again += 1
-            self._ask_anew(silent=silent)
+        self._wants.look_after(now_s)
 
     # --- the link ----------------------------------------------------------------------------------------------------
 
     def connected(self, parent: Parent) -> None:
         """A parent welcomed us: ask for the rest of what is partial, then say what is held."""
-        self._parent, self._transfers, self._told = parent, {}, None
+        self._arrivals.unlinked()
+        self._wants.connected(parent)
         self._context.versions.doubt()  # what the last one said without a signature counts no longer
-        self._wanted.clear()  # of whom it was asked is gone
-        self._greeted = False
-        self._heard_s = time.monotonic()
         self._from_before = set(self._context.spool.partial())
         if not self._from_before:
-            self._go_on()  # otherwise after HEAD, which tells what of it became durable
-
-    def _go_on(self) -> None:
-        """Asks for the rest of what is partial, then says what is held."""
-        self._greeted = True
-        for key in self._context.spool.partial():
-            self._ask_rest(key)
-        self.follow()
-        self._context.distributor.ask_again()
+            self._wants.greet()  # otherwise after HEAD, which tells what of it became durable
 
     def _void_after(self, head: VersionRef) -> bool:
         """A trainer that came back has this version as its newest: what was on its way to the next one is void.
@@ -137,59 +110,22 @@ class ReceiverSession:
 
     def _void(self, key: ObjectKey) -> None:
         self._from_before.discard(key)
-        self._incoming.pop(key, None)
-        for transfer in [number for number, one in self._transfers.items() if one == key]:
-            del self._transfers[transfer]
-            self._drop(transfer, "Void")  # otherwise the parent takes it for held
-        self._wanted.discard(key)
+        self._arrivals.remove(key)
+        for transfer in self._arrivals.end_all(key):
+            self._wants.drop(transfer, "Void")  # otherwise the parent takes it for held
+        self._wants.answered(key)
         self._context.distributor.aborted(key, "Void")
         self._context.spool.receive(key).abort()
 
     def gone(self, parent: Parent) -> None:
         """What is verified stays; the next parent brings the rest."""
-        if parent is self._parent:
-            self._parent, self._transfers = None, {}
-
-    def follow(self) -> None:
-        """Tells the parent what is held, here and below, so that it pushes what follows."""
-        if self._parent is None or not self._greeted:
-            return
-        engine, keys = self._engine, self._keys()
-        stands = lead_on(self._furthest(), keys, self._context.versions.head)
-        self._told = stands
-        streams, bucket_bytes = self._context.bounds()
-        self._parent.send(
-            Follow(
-                lineage=None if stands is None else stands.lineage,
-                seq=None if stands is None else stands.seq,
-                digest=None if stands is not None else engine.digest(),
-                codecs=list(self._context.codecs()),  # type: ignore[arg-type]
-                out_of_service=engine.out_of_service(),
-                want_anchor=stands is None and engine.out_of_service(),
-                streams=streams,
-                bucket_bytes=bucket_bytes,
-            )
-        )
-        self._ask_own()
-
-    def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
-        """A child wants what is not here: ask the own parent. Without one the child waits until there is one."""
-        if self._parent is not None and self._greeted:  # otherwise it is asked for with all the rest
-            self._wanted.add(key)
-            self._parent.send(Want(key=key.text, have=[], blocks=blocks))
-
-    def moved(self) -> None:
-        """Someone below stands elsewhere: a parent that thinks otherwise is told."""
-        if self._parent is None:
-            return
-        if lead_on(self._furthest(), self._keys(), self._context.versions.head) != self._told:
-            self.follow()
-        else:
-            self._ask_own()  # a relay's own engine may need what its children do not
+        if parent is self._wants.parent:
+            self._wants.gone()
+            self._arrivals.unlinked()
 
     def arrived(self, parent: Parent, message: Message) -> None:
         """A message of the parent; what breaks a rule ends the link with a counted reason."""
-        if parent is not self._parent:
+        if parent is not self._wants.parent:
             return
         try:
             self._take(message)
@@ -199,24 +135,24 @@ class ReceiverSession:
             self._turn_away(parent, BAD_PARENT, str(error))
         except SpoolError as error:  # no room, or too many objects are partial
             self.refusals[type(error).__name__] += 1
-            self._soon(self.follow)
+            self._soon(self._wants.follow)
 
     def bucket_kept(self, key_text: str, index: int) -> None:
         """A bucket is verified and in the spool: pass it on."""
-        self._heard_s = time.monotonic()
+        self._wants.heard()
         try:
             key = parse_key(key_text)
         except FormatError:
             return
         self._context.distributor.bucket(key, index)
-        incoming = self._incoming.get(key)
+        incoming = self._arrivals.get(key)
         if incoming is not None:
             self._check_complete(incoming)
 
     def bucket_failed(self, key_text: str, error: Exception) -> None:
         """It could not be kept; transport dropped the transfer. No room: later. Contradictions are somebody's lie."""
-        key, parent = parse_key(key_text), self._parent
-        incoming = self._incoming.pop(key, None)
+        key, parent = parse_key(key_text), self._wants.parent
+        incoming = self._arrivals.remove(key)
         if incoming is not None:
             self._context.distributor.aborted(key, "NotKept")
         if isinstance(error, FormatError | DigestError):
@@ -228,7 +164,7 @@ class ReceiverSession:
                 self._turn_away(parent, BAD_PARENT, str(error))
                 return
         self.refusals[type(error).__name__] += 1
-        self._soon(self.follow)
+        self._soon(self._wants.follow)
 
     async def close(self) -> None:
         """Waits for what is being committed."""
@@ -254,14 +190,14 @@ class ReceiverSession:
                     context.distributor.set_head(message)
                     self._engine.learned()
                     if before is not None and before.lineage != head.lineage:
-                        self.follow()  # what is on its way into the lineage that ended may be of no use any more
+                        self._wants.follow()  # what is on its way into the lineage that ended may be of no use any more
                 is_new = (message.term, message.incarnation) != self._trainer
                 self._trainer = message.term, message.incarnation
                 is_void = is_new and self._void_after(head)
-                if not self._greeted:
-                    self._go_on()
+                if not self._wants.greeted:
+                    self._wants.greet()
                 elif is_void:
-                    self.follow()  # a parent that was told to stop waits for this
+                    self._wants.follow()  # a parent that was told to stop waits for this
             case LayoutDocument(document=document):
                 context.spool.put_layout(document)
             case Begin():
@@ -291,35 +227,33 @@ class ReceiverSession:
     def _begin(self, begin: Begin) -> None:
         self._admit(begin.term, begin.incarnation)
         key = parse_key(begin.key)
-        self._wanted.discard(key)
+        self._wants.answered(key)
         stored = self._context.spool.stored(key)
         if stored is not None:
-            self._drop(begin.transfer, "HaveIt")
+            self._wants.drop(begin.transfer, "HaveIt")
             self._engine.arrived(stored)
-            self.follow()  # a parent that was told to stop waits for this
+            self._wants.follow()  # a parent that was told to stop waits for this
             return
-        incoming = self._incoming.get(key)
+        incoming = self._arrivals.get(key)
         if incoming is None:
             try:
                 receiver = self._context.spool.receive(key)
             except SpoolError as error:
                 self.refusals[type(error).__name__] += 1
-                self._drop(begin.transfer, "NoRoom")
-                self._soon(self.follow)
+                self._wants.drop(begin.transfer, "NoRoom")
+                self._soon(self._wants.follow)
                 return
-            incoming = self._incoming[key] = Incoming(key, begin, receiver)
+            incoming = Incoming(key, begin, receiver)
+            self._arrivals.add(incoming)
             template = begin.model_copy(update={"transfer": 0, "trace": self._context.begun(begin)})
             kept = [index for start, end in receiver.have() for index in range(start, end)]
             self._context.distributor.begun(Shelved(key, template, receiver, kept))
-        self._heard_s = time.monotonic()
         incoming.begin = begin  # a parent before this one may have said something else
-        self._transfers[begin.transfer] = key
-        if key.base is not None and key.base == self._told:
-            self._told = key.target
+        self._arrivals.began(begin.transfer, key)
+        self._wants.begun(key)
 
     def _manifest(self, transfer: int, envelope: bytes) -> None:
-        key = self._transfers.get(transfer)
-        incoming = None if key is None else self._incoming.get(key)
+        incoming = self._arrivals.brought_by(transfer)
         if incoming is None or incoming.committing:
             return
         manifest = verified(incoming, envelope, self._context)
@@ -330,7 +264,7 @@ class ReceiverSession:
             if incoming.key in self._from_before:  # a trainer died before it was durable: its successor wrote it anew
                 self.refusals["VoidBuckets"] += 1
                 self._void(incoming.key)
-                self.follow()
+                self._wants.follow()
                 return
             raise FormatError(f"buckets of {incoming.key} came under other hashes than its manifest names")
         self._check_complete(incoming)
@@ -357,108 +291,45 @@ class ReceiverSession:
             return
         incoming.machine.feed(TransferEvent.ALL_KEPT)
         self._context.received(incoming.key)
-        self._incoming.pop(incoming.key, None)
-        for transfer in [number for number, key in self._transfers.items() if key == incoming.key]:
-            del self._transfers[transfer]
-            if self._parent is not None:
-                self._parent.finish(transfer)
+        self._arrivals.remove(incoming.key)
+        for transfer in self._arrivals.end_all(incoming.key):
+            if self._wants.parent is not None:
+                self._wants.parent.finish(transfer)
         self._context.distributor.completed(incoming.key, envelope)
         self._context.distributor.stored(incoming.key)
         self._engine.arrived(stored)
-        self._ask_own()
+        self._wants.ask_own()
 
     def _retry_commit(self, incoming: Incoming) -> None:
-        if self._incoming.get(incoming.key) is incoming:
+        if self._arrivals.get(incoming.key) is incoming:
             self._check_complete(incoming)
 
     def _abort(self, transfer: int, reason: str) -> None:
-        if reason == GONE:
-            self._drop(transfer, GONE)  # its stream found nothing to send; the parent's session has not heard of it
-        key = self._transfers.pop(transfer, None)
-        incoming = None if key is None else self._incoming.get(key)
-        if key is None or incoming is None:
+        if reason == GONE:  # its stream found nothing to send; the parent's session has not heard of it
+            self._wants.drop(transfer, GONE)
+        incoming = self._arrivals.brought_by(transfer)
+        self._arrivals.ended(transfer)
+        if incoming is None:
             return
         if incoming.committing:  # all of it came, and a good manifest: it is as good as here
-            self.follow()
+            self._wants.follow()
             return
-        del self._incoming[key]
+        key = incoming.key
+        self._arrivals.remove(key)
         incoming.machine.feed(TransferEvent.ABANDONED)
         incoming.receiver.abort()
-        self._wanted.discard(key)
+        self._wants.answered(key)
         self._context.distributor.aborted(key, reason)
         if reason == "NotFound":
             self._engine.no_way(key)
             if key.is_anchor:
-                self._soon(self.follow)  # nobody can make one now: asking at once would go round and round
+                self._soon(self._wants.follow)  # nobody can make one now: asking at once would go round and round
                 return
-        self.follow()
-
-    def _ask_rest(self, key: ObjectKey) -> None:
-        """The missing buckets of a partial object; one that leads nowhere any more is thrown away."""
-        head, holds = self._context.versions.head, self._engine.holds()
-        left = head is not None and key.lineage != head.lineage
-        passed = holds is not None and key.lineage == holds.lineage and key.target_seq <= holds.seq
-        passed = passed and key.part is None  # a repair is of what is live
-        try:
-            receiver = self._context.spool.receive(key)
-        except SpoolError:
-            return
-        if left or passed:
-            self._incoming.pop(key, None)
-            receiver.abort()
-            self._context.distributor.aborted(key, "Void")  # nobody below waits for what will not come
-        elif self._parent is not None:
-            self._wanted.add(key)
-            self._parent.send(Want(key=key.text, have=[list(run) for run in receiver.have()], blocks=None))
-
-    def _ask_own(self) -> None:
-        """What the own engine needs and following does not bring: at a relay, or where an object was of no use."""
-        engine, own, head = self._engine, self._engine.holds(), self._context.versions.head
-        usable = self._keys() - engine.refused
-        for repair, blocks in engine.repairs().items():
-            if repair not in usable:
-                self.request(repair, blocks)
-        if self._parent is None or lead_on(own, usable, head) == self._told:
-            return
-        key = own_want(own, head, usable, out_of_service=engine.out_of_service())
-        if key is not None and key not in engine.refused:
-            self.request(key, None)
-
-    def _ask_anew(self, *, silent: bool) -> None:
-        """As after a new link, but for what is on its way: that is not asked for twice."""
-        if silent:
-            for transfer, key in list(self._transfers.items()):
-                incoming = self._incoming.get(key)
-                if incoming is None or not incoming.committing:
-                    del self._transfers[transfer]
-                    self._drop(transfer, "Stalled")
-        coming, partial = set(self._transfers.values()), self._context.spool.partial()
-        for key, incoming in list(self._incoming.items()):
-            if key not in coming and key not in partial and not incoming.committing:
-                del self._incoming[key]  # it made room for others
-                self._context.distributor.aborted(key, "Void")
-        self._wanted &= coming
-        for key in partial:
-            held = self._incoming.get(key)
-            if key not in coming and (held is None or not held.committing):
-                self._ask_rest(key)
-        self.follow()
-        self._context.distributor.ask_again()
-
-    def _furthest(self) -> VersionRef | None:
-        return furthest(self._engine.holds(), self._context.distributor.positions(), self._context.versions.head)
-
-    def _keys(self) -> set[ObjectKey]:
-        """Objects that are here, on their way, or asked for."""
-        return {*self._incoming, *self._wanted, *(stored.key for stored in self._context.spool.objects())}
+        self._wants.follow()
 
     def _soon(self, what: Callable[[], None]) -> None:
         """Tries again after a moment; the one place on this side that does so for objects."""
         asyncio.get_running_loop().call_later(RETRY_S, what)
-
-    def _drop(self, transfer: int, reason: str) -> None:
-        if self._parent is not None:
-            self._parent.send(Drop(transfer=transfer, reason=reason))
 
     def _turn_away(self, parent: Parent, reason: str, message: str) -> None:
         if reason == BAD_PARENT:  # counted with the end of the link, as what transport finds

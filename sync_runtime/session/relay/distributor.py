@@ -13,13 +13,13 @@ import logging
 import time
 from collections.abc import Callable
 
-from sync_runtime.bucket.keys import ANCHOR, FAST, TIGHT, ObjectKey, VersionRef, delta_key, parse_key
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.errors import FormatError, TransportError
-from sync_runtime.session.catch_up import key_between
 from sync_runtime.session.catch_up.stalls import StallWatch
 from sync_runtime.session.position import lead_on
 from sync_runtime.session.relay.economy import Economy
 from sync_runtime.session.relay.news import News
+from sync_runtime.session.relay.objects import Objects
 from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, offer
 from sync_runtime.session.versions import Versions
 from sync_runtime.transport.messages import (
@@ -43,13 +43,11 @@ class Distributor:
     def __init__(self, versions: Versions, supply: Supply) -> None:
         self._versions, self._supply = versions, supply
         self._children: dict[int, ChildView] = {}
-        self._shelf: dict[ObjectKey, Shelved] = {}
-        """Objects that are being written or are arriving; stored ones are looked up."""
         self._asked: dict[ObjectKey, dict[int, Want | None]] = {}
         """Who waits for an object that nobody here has yet; with a WANT where there was one."""
-        self._promised: set[ObjectKey] = set()
         self._news = News(versions)
         self._economy = Economy(supply)
+        self._objects = Objects(versions, supply, self._economy)
         self._moved: Callable[[], None] = lambda: None
         self._stalls = StallWatch()
         self._draining = False
@@ -101,8 +99,8 @@ class Distributor:
     def look_after(self, now_s: float) -> None:
         """Now and then: who is behind with nothing coming is served again, and what it waits for asked for again."""
         for number, view in list(self._children.items()):
-            waits = [key for key, waiting in self._asked.items() if number in waiting]
-            behind = bool(view.postponed) or (view.following and self._next_key(view) is not None)
+            waits = self._waits(view)
+            behind = bool(view.postponed) or (view.following and self._next_key(view, waits) is not None)
             stalled = not self._draining and (bool(waits) or (behind and not view.transfers))
             times = self._stalls.due(number, now_s, stalled=stalled)
             if not times:
@@ -173,12 +171,12 @@ class Distributor:
 
     def promise(self, key: ObjectKey) -> None:
         """This object will begin soon; whoever prefers its codec waits for it."""
-        self._promised.add(key)
+        self._objects.promised.add(key)
 
     def begun(self, shelved: Shelved) -> None:
         """An object is being written or is arriving."""
-        self._promised.discard(shelved.key)
-        self._shelf[shelved.key] = shelved
+        self._objects.promised.discard(shelved.key)
+        self._objects.unfinished[shelved.key] = shelved
         if shelved.envelope is None:
             self._economy.begun(shelved.key, time.monotonic())
         self._serve_waiting(shelved)
@@ -187,7 +185,7 @@ class Distributor:
 
     def bucket(self, key: ObjectKey, index: int) -> None:
         """A bucket of it is there."""
-        shelved = self._shelf.get(key)
+        shelved = self._objects.unfinished.get(key)
         if shelved is None or index in shelved.indices:
             return
         shelved.indices.append(index)
@@ -196,7 +194,7 @@ class Distributor:
 
     def completed(self, key: ObjectKey, envelope: bytes) -> None:
         """It is durable (at the trainer) or has its good manifest (at a relay): the manifest goes on."""
-        shelved = self._shelf.get(key)
+        shelved = self._objects.unfinished.get(key)
         if shelved is None:
             return
         shelved.envelope = envelope
@@ -206,11 +204,11 @@ class Distributor:
 
     def stored(self, key: ObjectKey) -> None:
         """It is in the spool now and need not be kept here."""
-        self._shelf.pop(key, None)
+        self._objects.unfinished.pop(key, None)
 
     def made(self, key: ObjectKey) -> None:
         """An object that was asked for is in the spool now."""
-        shelved = self._find(key)
+        shelved = self._objects.find(key, self._news.head)
         if shelved is None:
             self.missing(key, "NotFound")  # evicted already
             return
@@ -220,8 +218,8 @@ class Distributor:
 
     def aborted(self, key: ObjectKey, reason: str) -> None:
         """It will not become whole: void everywhere."""
-        self._shelf.pop(key, None)
-        self._promised.discard(key)
+        self._objects.unfinished.pop(key, None)
+        self._objects.promised.discard(key)
         self.missing(key, reason)
         for view, transfer in self._transfers_of(key):
             view.over(transfer)
@@ -284,7 +282,7 @@ class Distributor:
             return  # transport checked the frame; a key without meaning is answered like one that nobody has
         if key in view.transfers.values():
             return  # asked for again, or for two reasons: it is on its way
-        shelved = self._find(key)
+        shelved = self._objects.find(key, self._news.head)
         if shelved is not None:
             self._start(view, shelved, covered(message.have))
         else:
@@ -297,10 +295,10 @@ class Distributor:
             return
         self._supersede(view)
         while view.following and len(view.transfers) < MAX_AHEAD:
-            key = self._next_key(view)
+            key = self._next_key(view, self._waits(view))
             if key is None or key in view.transfers.values():
                 return
-            shelved = self._find(key)
+            shelved = self._objects.find(key, self._news.head)
             if shelved is None:
                 self._ask(key, view, None)
                 return
@@ -326,43 +324,12 @@ class Distributor:
             view.superseded += len(chain.transfers)
             self._supply.superseded(view.link, chain.transfers, verdict.reason)
 
-    def _next_key(self, view: ChildView) -> ObjectKey | None:
-        head = self._versions.head
-        if head is None:
-            return None
-        holds = view.holds
-        if holds is None:
-            wants = view.want_anchor and view.out_of_service and not self._anchor_is_coming(view, head.lineage)
-            return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if wants else None
-        if holds == head:
-            return self._preferred(view, head.lineage, head.seq, head.seq + 1, only_shelved=True)
-        if holds.lineage != head.lineage:
-            return key_between(holds, head)  # where no way leads from there, the trainer says so, and an anchor follows
-        if holds.seq > head.seq:
-            return None
-        if holds.seq + 1 == head.seq:
-            return self._preferred(view, head.lineage, holds.seq, head.seq, only_shelved=False)
-        return key_between(holds, head)
+    def _next_key(self, view: ChildView, waits: list[ObjectKey]) -> ObjectKey | None:
+        return self._objects.next_key(view, waits, self._news.head)
 
-    def _anchor_is_coming(self, view: ChildView, lineage: str) -> bool:
-        """Whole weights of an older version are as good, with the deltas that follow: one anchor at a time."""
-        waits = (key for key, waiting in self._asked.items() if id(view.link) in waiting)
-        keys = (*view.transfers.values(), *waits)
-        return any(key.is_anchor and key.part is None and key.lineage == lineage for key in keys)
-
-    def _preferred(
-        self, view: ChildView, lineage: str, base: int, target: int, *, only_shelved: bool
-    ) -> ObjectKey | None:
-        """The single delta in the codec that the child likes best and that is there, or will soon be."""
-        for codec in self._economy.codecs_of(view):
-            if codec not in (FAST, TIGHT):
-                continue
-            key = delta_key(lineage, base, target, codec)
-            if key in self._promised:
-                return None
-            if self._find(key) is not None:
-                return key
-        return None if only_shelved else delta_key(lineage, base, target)
+    def _waits(self, view: ChildView) -> list[ObjectKey]:
+        """What a child waits for that nobody here has yet."""
+        return [key for key, waiting in self._asked.items() if id(view.link) in waiting]
 
     def _start(self, view: ChildView, shelved: Shelved, have: frozenset[int]) -> bool:
         """Whether a transfer was begun; a link that has just ended, or has enough to do, takes none."""
@@ -390,7 +357,7 @@ class Distributor:
     def _start_postponed(self, view: ChildView) -> None:
         for key, have in list(view.postponed.items()):
             del view.postponed[key]
-            shelved = self._find(key)
+            shelved = self._objects.find(key, self._news.head)
             if shelved is None or not self._start(view, shelved, have):
                 return
 
@@ -418,18 +385,6 @@ class Distributor:
             ):
                 view.holds = key.target
                 self._moved()
-
-    def _find(self, key: ObjectKey) -> Shelved | None:
-        shelved = self._shelf.get(key)
-        if shelved is not None:
-            return shelved
-        stored = self._supply.stored(key)
-        if stored is None:
-            return None
-        head = self._news.head
-        trace = head.trace if head is not None and key.target == self._versions.head else ""
-        template = offer(key, stored, self._versions, trace)
-        return Shelved(key, template, stored, list(range(stored.num_buckets)), stored.envelope)
 
     def _transfers_of(self, key: ObjectKey) -> list[tuple[ChildView, int]]:
         return [
