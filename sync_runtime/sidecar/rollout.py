@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import logging
 import time
 from functools import partial
@@ -129,6 +130,9 @@ class Rollout:
         if files != self._files:
             self._files = files
             self._dialler.renew()
+        link = self._dialler.link
+        if link is not None and link.end_if_expired(datetime.datetime.now(datetime.UTC)):
+            self.receiver.refusals["Expired"] += 1
         self._tell_status()
         self._fence.keep(self._sidecar.versions.fence)
         self.receiver.look_after(time.monotonic())

@@ -6,6 +6,7 @@ what to follow, want or drop is the session's business. Which parent to dial is 
 
 from __future__ import annotations
 
+import datetime
 import random
 import ssl
 import threading
@@ -17,6 +18,7 @@ from typing import Final
 
 from sync_runtime.contract.plan import Endpoint
 from sync_runtime.errors import FrameError, RefusedError, SyncError, TransportError
+from sync_runtime.identity.tls import peer_certificate
 from sync_runtime.transport.channel import Channel
 from sync_runtime.transport.events import BucketFailed, BucketKept, Emit, MessageArrived, ParentGone
 from sync_runtime.transport.handshake import Attempt, dial
@@ -85,6 +87,7 @@ class ParentLink:
     ) -> None:
         self.endpoint = endpoint
         self.welcome = welcome
+        self._expires_at = peer_certificate(connection).not_after
         self._hello = hello.model_copy(update={"kind": "data", "token": welcome.token})
         self._tls = tls
         self._emit = emit
@@ -151,6 +154,13 @@ class ParentLink:
     def finish(self, transfer: int) -> None:
         """The object is complete: forget the transfer. Late copies of its buckets go nowhere."""
         self._forget(transfer)
+
+    def end_if_expired(self, now: datetime.datetime) -> bool:
+        """End the link where the parent's certificate has ended: an honest parent does so itself."""
+        expired = self._expires_at <= now
+        if expired:
+            self.close("Expired", "the certificate under this link has ended: renew it")
+        return expired
 
     def close(self, reason: str, message: str, *, retry: bool = True) -> None:
         """Tell the parent why, and end the link."""

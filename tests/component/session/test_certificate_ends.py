@@ -12,6 +12,7 @@ from sync_runtime import Publisher, Subscriber
 from sync_runtime.identity.ca import load_ca, make_request, sign_request
 from sync_runtime.identity.files import CERTIFICATE_FILE, KEY_FILE, PUBLIC_MODE, read_folder, write_file
 from sync_runtime.identity.keys import read_key
+from sync_runtime.transport.listener import Listener
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.inside import InsideGroup
@@ -71,3 +72,16 @@ def test_a_link_whose_certificate_ended_is_refused_and_comes_back_with_a_new_one
         for subscriber, model in ((relay, one), (leaf, other)):
             follow(subscriber, last.seq)
             assert same_bits(model, trained)
+
+
+def test_a_child_ends_the_link_to_a_parent_that_goes_on_with_a_certificate_that_ended(
+    group: InsideGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Listener, "end_expired", lambda _self, _now: None)
+    renew(group, "eu-0", SHORT)
+    group.start_all()
+    wait_for(lambda: group.ask("eu-1", "/v1/status")["report"].get("parent") == "eu-0", what="a link")
+    wait_for(lambda: group.ask("eu-1", "/v1/refusals").get("Expired"), what="a counted refusal")
+    wait_for(lambda: group.ask("eu-1", "/v1/status")["report"].get("parent") is None, what="the end of the link")
+    renew(group, "eu-0", DAY)
+    wait_for(lambda: group.ask("eu-1", "/v1/status")["report"].get("parent") == "eu-0", what="a new link")
