@@ -17,6 +17,8 @@ SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.05, 2.0
 """Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
 SETTLED_GROWTH: Final = 1.04
 """A payload that beat all before it by more has not seen the link's limit yet."""
+REMEMBERED_GROWTH: Final = 1.2
+"""What is remembered is the mean of whole payloads, ramp and tail included: the same link beats it by less."""
 CAPPED_S: Final = 4.0
 CAPPED_RTTS: Final = 20.0
 """So long after its start a payload is held to the known rate; then congestion control knows for itself."""
@@ -41,6 +43,7 @@ class PeakRate:
         self._window_bytes = 0
         self._peak = 0.0
         self._peaks: deque[float] = deque(maxlen=REMEMBERED_PAYLOADS)
+        self._remembered: float | None = None
 
     @property
     def bytes_per_s(self) -> float:
@@ -51,12 +54,14 @@ class PeakRate:
     def headroom(self) -> float:
         """How far above that rate a payload may start."""
         *earlier, last = self._peaks or (0.0,)
-        settled = bool(earlier) and last <= SETTLED_GROWTH * max(earlier)
+        growth = REMEMBERED_GROWTH if self._remembered in earlier else SETTLED_GROWTH
+        settled = bool(earlier) and last <= growth * max(earlier)
         return SETTLED_HEADROOM if settled else UNSETTLED_HEADROOM
 
     def remember(self, bytes_per_s: float) -> None:
         """What an earlier process knew; a payload that is faster corrects it."""
         if bytes_per_s > 0 and not self._peaks:
+            self._remembered = bytes_per_s
             self._peaks.extend((bytes_per_s, bytes_per_s))
 
     def delivered(self, size_bytes: int, now_s: float, rtt_s: float) -> None:

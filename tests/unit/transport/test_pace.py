@@ -102,3 +102,11 @@ def test_a_remembered_link_warms_up_with_twice_what_it_has_in_flight_and_a_short
     assert pace.warming_bytes(60e6, 0.01) == 0
     assert pace.warming_bytes(0.0, 0.1) == 0
     assert pace.warming_bytes(1e12, 1.0) == pace.MAX_WARMING_LINK_BYTES
+
+
+def test_a_remembered_mean_is_beaten_by_the_same_link_without_a_flood() -> None:
+    peak = PeakRate()
+    peak.remember(1e7)
+    play(peak, 1.1e7, 1.0)
+    peak.payload_over()
+    assert peak.headroom == pace.SETTLED_HEADROOM
