@@ -25,6 +25,7 @@
     │   ├── SpoolCorruptError    what is on the disk is not what was written
     │   └── SpoolLockedError     another process owns it
     ├── LocalError               user's process and sidecar
+    │   ├── NothingWrittenError  an apply that ended before its first element
     │   ├── SidecarLostError
     │   ├── LibraryLostError
     │   ├── LocalProtocolError   no common version, or a message out of place
@@ -153,6 +154,10 @@ class SpoolLockedError(SpoolError):
 
 class LocalError(SyncError):
     """Between the user's process and its sidecar."""
+
+
+class NothingWrittenError(LocalError):
+    """An apply that ended before its first element: live weights are what they were."""
 
 
 class SidecarLostError(LocalError):

@@ -33,7 +33,7 @@ from sync_runtime.library.export_messages import (
     Validate,
     Welcome,
 )
-from sync_runtime.library.export_wire import Wire, check_peer
+from sync_runtime.library.export_wire import Wire
 from sync_runtime.library.settings import LibrarySettings
 
 HELLO_TIMEOUT_S = 10.0
@@ -49,13 +49,18 @@ def _lost(why: str) -> OwnerLostError:
     return OwnerLostError(f"the process that owns the tensors went away: {why}")
 
 
-class OwnerLink:
-    """One connection, from HELLO to its end."""
+def refuse(connection: socket.socket, error: SyncError) -> None:
+    """Says why and hangs up, without a word read."""
+    wire = Wire(connection, _lost)
+    wire.fail(LINK_ID, error)
+    wire.end(error)
 
-    def __init__(
-        self, connection: socket.socket, settings: LibrarySettings, uids: frozenset[int], broken: Callable[[], None]
-    ) -> None:
-        self._connection, self._settings, self._uids, self._broken = connection, settings, uids, broken
+
+class OwnerLink:
+    """One connection of a user who may dial, from HELLO to its end."""
+
+    def __init__(self, connection: socket.socket, settings: LibrarySettings, broken: Callable[[], None]) -> None:
+        self._settings, self._broken = settings, broken
         self._wire = Wire(connection, _lost)
         self._tensors = OwnedTensors(self._validate)
         self._hello: Hello | None = None
@@ -92,9 +97,7 @@ class OwnerLink:
         self._wire.end(_lost("the worker ends"))
 
     def _greeted(self) -> Hello:
-        """HELLO is read before anything is refused: bytes left unread would eat the reason."""
         hello = self._wire.first(HELLO_TIMEOUT_S)
-        check_peer(self._connection, self._uids)
         if not isinstance(hello, Hello):
             raise LocalProtocolError("the first message must be HELLO")
         both = set(hello.protocols) & set(PROTOCOLS)
@@ -151,8 +154,9 @@ class OwnerLink:
         try:
             work()
             is_answered = True
-        except OwnerLostError:
-            is_answered = True  # nobody is there to hear it
+        except OwnerLostError as error:
+            self._wire.end(error)  # an owner that gave no answer may be there still, and waits for one
+            is_answered = True
         except SyncError as error:
             self._wire.fail(request_id, error)
             is_answered = True

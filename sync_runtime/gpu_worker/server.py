@@ -6,13 +6,17 @@ import logging
 import select
 import socket
 import threading
+import time
 from pathlib import Path
 
 from sync_runtime.errors import LocalError
-from sync_runtime.gpu_worker.owner import OwnerLink
+from sync_runtime.gpu_worker.owner import OwnerLink, refuse
+from sync_runtime.library.export_wire import check_peer
 from sync_runtime.library.settings import LibrarySettings
 
 MAX_OWNERS = 64
+END_S = 10.0
+"""The longest that all owners' sessions together may take to end; their threads do not outlive the process."""
 _BACKLOG = 16
 _LOOK_S = 0.2
 _log = logging.getLogger(__name__)
@@ -50,19 +54,26 @@ class WorkerServer:
                 owners = dict(self._owners)
             for owner in owners:
                 owner.stop()
+            deadline = time.monotonic() + END_S
             for thread in owners.values():
-                thread.join()
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
         """Ends `run`; from any thread or signal handler."""
         self._stopping.set()
 
     def _take(self, connection: socket.socket) -> None:
+        try:
+            check_peer(connection, self._uids)
+        except LocalError as error:  # before it is read, and without a place among the owners
+            _log.warning("an owner was refused: %s", error)
+            refuse(connection, error)
+            return
         with self._lock:
             if len(self._owners) >= MAX_OWNERS:
                 connection.close()
                 return
-            owner = OwnerLink(connection, self._settings, self._uids, self._break)
+            owner = OwnerLink(connection, self._settings, self._break)
             thread = threading.Thread(target=self._serve, args=(owner,), name="owner-link", daemon=True)
             self._owners[owner] = thread
         thread.start()

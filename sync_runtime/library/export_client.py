@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -106,10 +107,9 @@ class WorkerConnection:
             self._writing = wire
         try:
             found = self.ask(wire, request, answer, timeout_s)
-        except WorkerLostError:
-            raise  # nobody knows how far it came; `_detach` draws the conclusion
         except SyncError:
-            self._written()
+            if not wire.has_ended:  # else nobody knows how far it came; `_detach` draws the conclusion
+                self._written()
             raise
         self._written()
         return found
@@ -180,7 +180,7 @@ class WorkerConnection:
             self._exporter.settle()  # the worker reads all weights now
             wire.send(self._exporter.export(request_id))
         except SyncError as error:
-            self._refuse(error)
+            wire.end(error)  # a connection opens once: the next attempt needs a new one
             raise
 
     # --- the background thread ---------------------------------------------------------------------------------------
@@ -212,7 +212,8 @@ class WorkerConnection:
             connection.connect(self._path)
             check_peer(connection)
             wire = Wire(connection, _lost)
-            wire.send(self._hello)
+            with suppress(WorkerLostError):  # a worker that refuses this user hangs up before HELLO, and says why
+                wire.send(self._hello)
             if not isinstance(wire.first(CONNECT_TIMEOUT_S), Welcome):
                 raise LocalProtocolError("the GPU worker did not answer with WELCOME")
         except OSError as error:

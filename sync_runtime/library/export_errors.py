@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sync_runtime.errors import LocalError, SyncError
+from sync_runtime.errors import LocalError, NothingWrittenError, SyncError
 from sync_runtime.local import faults
 from sync_runtime.local.messages import Error
 
@@ -22,7 +22,7 @@ class WorkerLostError(LocalError):
     retry_helps: ClassVar[bool] = True
 
 
-class OwnerLostError(LocalError):
+class OwnerLostError(NothingWrittenError):
     """The process that owns the tensors went away."""
 
     retry_helps: ClassVar[bool] = True
@@ -32,7 +32,7 @@ class ExportError(LocalError):
     """Tensors that another process cannot be given, or handles that are not sound."""
 
 
-class HandlesChangedError(LocalError):
+class HandlesChangedError(NothingWrittenError):
     """Handles no longer describe the owner's tensors."""
 
     retry_helps: ClassVar[bool] = True

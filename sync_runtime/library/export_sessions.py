@@ -138,8 +138,9 @@ class ExportedSubscribeSession:
     def activate(self, patience_s: float) -> Version | None:
         """One switch or none. If the worker dies meanwhile, the next one's full digest tells which it was."""
         self._check()
-        if self.connection.state.staged is None:
-            return None
+        state = self.connection.state
+        if state.staged is None and state.live is not None:
+            return None  # weights that are of no version may be torn, and the worker mends them
         wire = self.connection.ready(patience_s, self._options.timeout_s + OPEN_SLACK_S)
         return self.connection.write(wire, Activate, Activated, ANSWER_TIMEOUT_S).version
 

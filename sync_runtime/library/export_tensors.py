@@ -38,18 +38,29 @@ class Sharing(Protocol):
         """Returns when whatever this process, or the caller's stream alone, has begun to write is written."""
 
 
+Memory = tuple[int, str | None, int]
+"""A storage by its address, its file and its size: what a worker opens once."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a tensor lies; two that are equal are one memory, seen alike."""
 
     storage: int
     """The storage's address."""
+    file: str | None
+    """What the storage was mapped from, since another file may come to lie at the same address; None on a GPU."""
     size_bytes: int
     """The storage's."""
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+
+    @property
+    def memory(self) -> Memory:
+        """The storage alone."""
+        return self.storage, self.file, self.size_bytes
 
 
 class Exporter:
@@ -61,8 +72,8 @@ class Exporter:
         self._lock = threading.Lock()
         self._generation = 0
         self._places: Mapping[str, Place] | None = None
-        self._handles: dict[tuple[int, int], StorageHandle] = {}
-        """What the present worker was given, by a storage's address and size: it opens each once."""
+        self._handles: dict[Memory, StorageHandle] = {}
+        """What the present worker was given."""
 
     def settle(self, *, all_streams: bool = True) -> None:
         """What was begun is written."""
@@ -96,13 +107,13 @@ class Exporter:
         return tensors, {name: place_of(name, tensor) for name, tensor in tensors.items()}
 
     def _export(self, request_id: int, tensors: Mapping[str, torch.Tensor], places: Mapping[str, Place]) -> Export:
-        used = {(place.storage, place.size_bytes) for place in places.values() if place.size_bytes}
+        used = {place.memory for place in places.values() if place.size_bytes}
         fresh = used - set(self._handles)
         if fresh:
-            self._sharing.check(address for address, _ in fresh)
+            self._sharing.check(address for address, _, _ in fresh)
         handles = {key: handle for key, handle in self._handles.items() if key in used}
         for name, place in places.items():
-            key = (place.storage, place.size_bytes)
+            key = place.memory
             if place.size_bytes and key not in handles:
                 handles[key] = self._sharing.share(tensors[name].untyped_storage())
         numbers = {key: number for number, key in enumerate(handles)}
@@ -120,16 +131,18 @@ def place_of(name: str, tensor: torch.Tensor) -> Place:
     try:
         storage = tensor.untyped_storage()
         address, size_bytes = storage.data_ptr(), storage.nbytes()
+        file = storage.filename if storage.device.type == "cpu" else None
     except (NotImplementedError, RuntimeError) as error:
         raise ExportError(f"{name!r} has no memory that could be handed over") from error
     if tensor.numel() == 0:
-        address, size_bytes = 0, 0
+        address, size_bytes, file = 0, 0, None
     elif address == 0 or size_bytes == 0:
         raise ExportError(
             f"the memory of {name!r} is away, as when an engine sleeps: wake it up before weights are published or "
             "activated, or use gpu_access InProcess with a new subscriber after each sleep"
         )
-    return Place(address, size_bytes, int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    offset, shape = int(tensor.storage_offset()), tuple(tensor.shape)
+    return Place(address, file, size_bytes, offset, shape, tensor.stride(), tensor.dtype)
 
 
 def sharing_for(tensors: Mapping[str, torch.Tensor]) -> Sharing:
@@ -145,7 +158,7 @@ def sharing_for(tensors: Mapping[str, torch.Tensor]) -> Sharing:
     raise ExportError(f"tensors on {device} cannot be handed to another process")
 
 
-def _handle_of(name: str, place: Place, numbers: Mapping[tuple[int, int], int]) -> TensorHandle:
-    storage = numbers[(place.storage, place.size_bytes)] if place.size_bytes else None
+def _handle_of(name: str, place: Place, numbers: Mapping[Memory, int]) -> TensorHandle:
+    storage = numbers[place.memory] if place.size_bytes else None
     dtype = str(place.dtype).removeprefix("torch.")
     return TensorHandle(name, storage, dtype, place.shape, place.stride, place.offset)

@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TypeVar
@@ -35,6 +36,8 @@ from sync_runtime.library.export_schema import limit_of, pack, parse
 from sync_runtime.local.frames import FrameBuffer
 
 SEND_TIMEOUT_S = 30.0
+MAX_FIRST_BYTES = 4 << 10
+"""Of a frame before the greeting is over."""
 _RECEIVE_BYTES = 1 << 18
 _CREDENTIALS = struct.Struct("3i")
 Answer = Failure | Export | Opened | Valid | Published | Activated | Scrubbed | Closed
@@ -50,7 +53,10 @@ class Wire:
         connection.settimeout(SEND_TIMEOUT_S)
         self._poll = select.poll()
         self._poll.register(connection, select.POLLIN)
-        self._frames = FrameBuffer(limit_of)
+        self._frames = FrameBuffer(self._limit_of)
+        self._is_greeting = False
+        self._due: SyncError | None = None
+        """What the next `receive` raises: messages came before it, and were handed out first."""
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._waiting: dict[int, Answer | None] = {}
@@ -61,6 +67,12 @@ class Wire:
     def new_id(self) -> int:
         """For the next request of this end."""
         return next(self._ids)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` was called: what was asked and not answered never will be."""
+        with self._changed:
+            return self._ended is not None
 
     def send(self, message: Message) -> None:
         """Sends a message whole; raises what `lost` makes."""
@@ -122,7 +134,9 @@ class Wire:
             return error
 
     def receive(self, timeout_s: float | None = None) -> list[Message]:
-        """The next messages; raises what `lost` makes at the end."""
+        """The next messages; raises what `lost` makes at the end, and what the other end ended the connection with."""
+        if self._due is not None:
+            raise self._due
         try:
             if not self._poll.poll(None if timeout_s is None else int(timeout_s * 1000)):
                 raise self._lost(f"it said nothing for {timeout_s:.3g} s")
@@ -131,17 +145,32 @@ class Wire:
             raise self._lost(str(error)) from error
         if not data:
             raise self._lost("it closed the connection")
-        found = [parse(kind, body) for kind, body in self._frames.feed(data)]
-        for message in found:
-            if isinstance(message, Failure) and message.id == LINK_ID:
-                raise error_of(message.kind, message.message, retry=message.retry)
+        found: list[Message] = []
+        try:
+            for kind, body in self._frames.feed(data):
+                message = parse(kind, body)
+                if isinstance(message, Failure) and message.id == LINK_ID:
+                    raise error_of(message.kind, message.message, retry=message.retry)
+                found.append(message)
+        except SyncError as error:
+            if not found:
+                raise
+            self._due = error
         return found
 
     def first(self, timeout_s: float) -> Message:
-        """The first message of the other end, which says nothing more before it is answered."""
+        """The first message of the other end, whole within `timeout_s`; it says nothing more before it is answered."""
+        deadline = time.monotonic() + timeout_s
         found: list[Message] = []
-        while not found:
-            found = self.receive(timeout_s)
+        self._is_greeting = True
+        try:
+            while not found:
+                rest_s = deadline - time.monotonic()
+                if rest_s <= 0:
+                    raise self._lost(f"its first message did not come within {timeout_s:.3g} s")
+                found = self.receive(rest_s)
+        finally:
+            self._is_greeting = False
         if len(found) > 1:
             raise LocalProtocolError("the other end spoke before it was answered")
         return found[0]
@@ -158,6 +187,11 @@ class Wire:
         finally:
             self._socket.close()
             _OPEN.discard(self)
+
+    def _limit_of(self, code: int) -> int:
+        """Whoever has not introduced itself gets no memory."""
+        limit_bytes = limit_of(code)
+        return min(limit_bytes, MAX_FIRST_BYTES) if self._is_greeting else limit_bytes
 
     def forget(self) -> None:
         """In a forked child: a copy of the descriptor would hide the parent's death from the other end."""

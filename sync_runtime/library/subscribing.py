@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from sync_runtime.errors import FenceError, LocalError, LocalProtocolError, SidecarLostError
+from sync_runtime.errors import FenceError, LocalError, LocalProtocolError, NothingWrittenError, SidecarLostError
 from sync_runtime.library.coders import StageCoder
 from sync_runtime.library.connection import Connection
 from sync_runtime.library.intake import TURN_S, Intake
@@ -181,8 +181,12 @@ class SubscribeSession:
     def _write(self, version: Version, layer: Any) -> None:
         """The pause: from the first changed element to the last."""
         began_ns = time.perf_counter_ns()
-        self._torn = (version, layer)
-        self._coder.apply(layer)
+        before, self._torn = self._torn, (version, layer)
+        try:
+            self._coder.apply(layer)
+        except NothingWrittenError:
+            self._torn = before  # what was whole still is
+            raise
         pause_us = (time.perf_counter_ns() - began_ns) // 1000
         with self.connection.changed:
             self.staging.activated(version, self._coder.fold)

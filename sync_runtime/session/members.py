@@ -174,7 +174,7 @@ class EngineSession:
             case local.Activate(lineage=lineage, seq=seq):
                 await self._activate(library, VersionRef(lineage, seq))
             case local.Activated(lineage=lineage, seq=seq):
-                await self._activated(VersionRef(lineage, seq), message.pause_us)
+                await self._activated(library, VersionRef(lineage, seq), message.pause_us)
             case local.Note(tokens_per_second=tokens):
                 self.tokens_per_second = tokens
             case _:
@@ -354,15 +354,20 @@ class EngineSession:
             raise WrongBaseError(f"version {version.seq} is not staged")
         self._scrubber.check_leave()
         self._since["activate"] = time.monotonic()
+        if self._machine.state is ServiceState.ACTIVATING:  # the last leave led to nothing
+            self._machine.feed(ServiceEvent.INTERRUPTED)
         if self._machine.state is not ServiceState.POISONED:  # that stays until a scrub passes
             self._machine.feed(ServiceEvent.ACTIVATE)
         await library.send(local.Go(version.lineage, version.seq, versions.fence.term))
 
-    async def _activated(self, version: VersionRef, pause_us: int) -> None:
+    async def _activated(self, library: LibraryLink, version: VersionRef, pause_us: int) -> None:
         if version == self._weights.live and version not in self._weights.staged:
             return
         if version not in self._weights.staged:
-            raise LocalProtocolError(f"version {version.seq} was activated without leave")
+            # An interrupted scatter that was ended later, of a lineage that has ended: a full digest says what is live.
+            self._note_trouble("ActivatedLate", f"version {version.seq} went live though it is not staged any more")
+            library.hang_up()
+            return
         if self._machine.state is not ServiceState.POISONED:
             self._machine.feed(ServiceEvent.APPLIED)
         self.pause_us = pause_us

@@ -153,6 +153,7 @@ class ReceiverSession:
         """It could not be kept; transport dropped the transfer. No room: later. Contradictions are somebody's lie."""
         key, parent = parse_key(key_text), self._wants.parent
         incoming = self._arrivals.remove(key)
+        self._arrivals.end_all(key)
         if incoming is not None:
             self._context.distributor.aborted(key, "NotKept")
         if isinstance(error, FormatError | DigestError):

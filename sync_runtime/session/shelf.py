@@ -149,8 +149,13 @@ def place(version: VersionRef | None) -> Place | None:
 
 
 def covered(ranges: Iterable[list[int]]) -> frozenset[int]:
-    """Indices in [from, to) ranges that the other end gave; bounded by what an object may have."""
+    """Indices in [from, to) ranges that the other end gave; bounded by what an object may have.
+
+    No index is looked at twice: a thousand ranges that say the same would otherwise stop the loop for minutes.
+    """
     found: set[int] = set()
-    for start, end in ranges:
-        found.update(range(start, min(end, 1 << 20)))
+    done = 0
+    for start, end in sorted(ranges):
+        found.update(range(max(start, done), min(end, 1 << 20)))
+        done = max(done, end)
     return frozenset(found)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from sync_runtime import telemetry
 from sync_runtime.bucket.keys import ObjectKey, parse_key
 from sync_runtime.bucket.spool import Spool
-from sync_runtime.errors import FormatError, LocalProtocolError, SettingsError
+from sync_runtime.errors import FormatError, LocalProtocolError, SettingsError, SyncError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
 from sync_runtime.local.link import LibraryLink
@@ -301,14 +301,20 @@ class Sidecar:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
-            self.reload()
-            self.links.tick()
-            self.distributor.look_after(time.monotonic())
-            if self.listener is not None:
-                self.listener.end_expired(datetime.datetime.now(datetime.UTC))
-            if self.draining:
-                self.drain()
-            await self.role.keep_house()
+            try:
+                await self._tidy()
+            except (SyncError, OSError):  # a full table of files, a disk that fails: the next turn may do better
+                _log.exception("housekeeping failed and goes on")
+
+    async def _tidy(self) -> None:
+        self.reload()
+        self.links.tick()
+        self.distributor.look_after(time.monotonic())
+        if self.listener is not None:
+            self.listener.end_expired(datetime.datetime.now(datetime.UTC))
+        if self.draining:
+            self.drain()
+        await self.role.keep_house()
 
     def drain(self) -> bool:
         """Takes no new children and begins no new transfer; children that were served go. Whether all have gone."""

@@ -9,6 +9,7 @@ import torch
 
 import sync_runtime
 from sync_runtime.errors import (
+    NothingWrittenError,
     OldTermError,
     SidecarLostError,
 )
@@ -247,6 +248,31 @@ def test_an_interrupted_scatter_is_completed_first(path: str, pair: Pair, monkey
         assert same(replica, weights)
         assert sum(isinstance(message, m.Activate) for message in pair[0].said) == asked
         assert subscriber.scrub()
+
+
+def test_an_apply_that_wrote_nothing_leaves_nothing_to_complete(
+    path: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = small_state()
+    replica = copy_of(weights)
+    with Publisher(weights, socket=path) as publisher, Subscriber(replica, socket=path) as subscriber:
+        before = subscriber.version
+        train(weights)
+        version = publisher.publish()
+        waited(subscriber)
+
+        def refused(_: object) -> None:
+            raise NothingWrittenError("the tensors moved")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(subscriber._session._coder, "apply", refused)  # type: ignore[attr-defined]
+            with pytest.raises(NothingWrittenError):
+                subscriber.activate()
+        assert subscriber.version == before
+        asked = sum(isinstance(message, m.Activate) for message in pair[0].said)
+        assert subscriber.activate() == version
+        assert sum(isinstance(message, m.Activate) for message in pair[0].said) == asked + 1, "leave is asked for again"
+        assert same(replica, weights)
 
 
 def test_what_was_superseded_is_forgotten(path: str, pair: Pair) -> None:

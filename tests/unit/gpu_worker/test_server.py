@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from sync_runtime.errors import LocalError
+from sync_runtime.gpu_worker import server as worker_server
 from sync_runtime.gpu_worker import sessions
 from sync_runtime.gpu_worker.server import WorkerServer
 from sync_runtime.library import export_messages as x
+from sync_runtime.library.engines import module
+from sync_runtime.library.export_errors import OwnerLostError, WorkerLostError
+from sync_runtime.library.export_sessions import ExportedPublishSession
 from sync_runtime.library.export_wire import Wire
-from sync_runtime.library.settings import LibrarySettings
+from sync_runtime.library.settings import LibrarySettings, PublishOptions
 from tests.component.gpu_worker.rig import dialled, hello
 
 EMPTY = x.Export(1, 1, "", (), (), ())
@@ -71,6 +76,12 @@ def received(wire: Wire) -> list[x.Message]:
     return found
 
 
+def drain(wire: Wire) -> None:
+    """Receives until the end, or until nothing comes any more; raises which it was."""
+    while True:
+        wire.receive(5.0)
+
+
 @pytest.mark.parametrize("where", ["open", "answer"])
 def test_an_error_of_the_driver_is_told_and_ends_the_worker(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +122,32 @@ def test_an_ordinary_error_is_told_and_the_worker_goes_on(tmp_path: Path, monkey
                 wire.ask(x.Scrub(request_id), request_id, x.Scrubbed, 5.0)
         assert not server.is_broken
     resolving.join()
+
+
+def test_an_owner_that_does_not_answer_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "make", lambda *_: FailingSession("answer", OwnerLostError("no answer to VALIDATE")))
+    with serving(tmp_path / "w") as server, dialled(str(tmp_path / "w"), hello()) as wire:
+        wire.send(EMPTY)
+        while not any(isinstance(one, x.Opened) for one in wire.receive(5.0)):
+            pass
+        wire.send(x.Scrub(7))
+        with pytest.raises(WorkerLostError, match="closed the connection"):
+            drain(wire)
+        assert not server.is_broken
+
+
+def test_another_user_is_told_so_unread_and_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise LocalError("user 7 may not share")
+
+    monkeypatch.setattr(worker_server, "check_peer", refuse)
+    monkeypatch.setattr(worker_server, "MAX_OWNERS", 0)
+    with serving(tmp_path / "w"):
+        with dialled(str(tmp_path / "w")) as wire, pytest.raises(LocalError, match="user 7"):
+            wire.receive(5.0)
+        owner = ExportedPublishSession(module.attach({"w": torch.ones(2)}), PublishOptions(), str(tmp_path / "w"))
+        with pytest.raises(LocalError, match="user 7"):
+            owner.open(5.0)
 
 
 def test_a_socket_that_a_dead_worker_left_is_replaced_and_a_living_ones_is_not(tmp_path: Path) -> None:

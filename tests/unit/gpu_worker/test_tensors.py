@@ -80,6 +80,22 @@ def test_tensors_that_moved_are_followed_when_read_and_refused_when_written(tmp_
         assert torch.equal(direct.tensors.tensors()["t"], state["t"])
 
 
+def test_another_file_at_the_same_address_is_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make(tmp_path)
+    direct = Direct(state)
+    first, second = state["t"], in_file(tmp_path / "t2", state["t"] + 1)
+    # The kernel gives an address again when it likes to; here it always does.
+    address, own = first.data_ptr(), torch.UntypedStorage.data_ptr
+    at = second.data_ptr()
+    monkeypatch.setattr(torch.UntypedStorage, "data_ptr", lambda it: address if own(it) == at else own(it))
+    state["t"] = second
+    assert direct.exporter.changed()
+    with pytest.raises(HandlesChangedError), direct.tensors.confirmed():
+        raise AssertionError("nothing may be written")
+    assert torch.equal(direct.tensors.tensors()["t"], second)
+    assert not torch.equal(first, second)
+
+
 def test_a_view_of_the_same_memory_under_other_strides_is_a_change(tmp_path: Path) -> None:
     state = make(tmp_path)
     direct = Direct(state)

@@ -13,6 +13,7 @@ import pytest
 from sync_runtime.bucket.keys import delta_key
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import LayoutError
+from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
 from sync_runtime.session.members import EngineSession
 from sync_runtime.session.versions import Versions
@@ -65,3 +66,19 @@ def test_an_object_whose_engine_went_away_meanwhile_is_tried_with_the_next_one(s
 
     asyncio.run(run())
     assert session.refused == set()
+
+
+def test_a_version_that_went_live_though_it_is_not_staged_any_more_makes_the_library_open_again(
+    session: EngineSession,
+) -> None:
+    """An interrupted scatter, ended after its lineage had ended: only a full digest can say what is live."""
+    ended: list[bool] = []
+
+    async def run() -> None:
+        engine = cast(LibraryLink, SimpleNamespace(hang_up=lambda: ended.append(True)))
+        await session.attached(engine)
+        await session.message(engine, local.Activated("b" * 32, 7, 100))
+
+    asyncio.run(run())
+    assert ended == [True]
+    assert session.trouble is not None
