@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from sync_runtime.errors import LayoutError
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
 from sync_runtime.local.messages import Coder, End, Opened, Scrub, Stage
@@ -108,8 +109,11 @@ class CoderModule(Protocol):
 
 
 def choose_coder(wanted: Coder | None, weights: Weights) -> Coder:
-    """The wanted coder, or the one that fits where the weights are."""
-    return wanted or ("library" if weights.device.type == "cuda" else "sidecar")
+    """The wanted coder, or the one that fits where the weights are; raises LayoutError where it cannot hold them."""
+    parted = bool(weights.places)
+    if wanted == "sidecar" and parted:
+        raise LayoutError("shards of tensors need the coder `library`: with coder `sidecar` one process has everything")
+    return wanted or ("library" if parted or weights.device.type == "cuda" else "sidecar")
 
 
 def load_coder(name: Coder) -> CoderModule:

@@ -38,7 +38,7 @@ class Publishing(Protocol):
 
 def make_session(engine: Engine, options: PublishOptions, settings: LibrarySettings) -> PublishSession:
     """A session of this process over an engine's tensors; not yet open."""
-    weights = Weights(engine, options.wire_dtype)
+    weights = Weights(engine, options.wire_dtype, rank=options.rank)
     name = choose_coder(options.coder, weights)
     hello = Hello(PROTOCOLS, "publisher", options.rank, options.world_size, os.getpid(), name, settings.release)
     made = load_coder(name).make_publisher(weights, host_snapshot=options.host_snapshot)

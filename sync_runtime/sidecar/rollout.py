@@ -62,6 +62,7 @@ class Rollout:
                 spawn=sidecar.spawn,
             )
         )
+        self.libraries = self.engine
         self.receiver = ReceiverSession(
             MemberContext(
                 spool=sidecar.spool,
