@@ -69,7 +69,7 @@ class Entry(NamedTuple):
     mode: int
     parameter: int
     reserved: int
-    count: int
+    num_elements: int
     body_bytes: int
 
 

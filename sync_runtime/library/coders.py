@@ -30,6 +30,8 @@ class Opening:
     digests: tuple[str, ...]
     chunks: Iterable[memoryview] | None
     """The state, where the sidecar takes the digest."""
+    block_digests: str = ""
+    """Of the blocks that one of several ranks holds, as PART says them."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,9 @@ class StageCoder(Protocol):
 
     def apply(self, layer: Any) -> None:
         """Writes a layer into the live weights, whole. Repeatable. Called at a safe point by the user's thread."""
+
+    def share(self) -> str | None:
+        """What this rank adds to the digest of the version that was received last; None: it checked all by itself."""
 
     def scrub(self, version: Version) -> tuple[Scrub, Iterable[memoryview]]:
         """The request, and the stream behind it where it says `state`."""

@@ -25,6 +25,7 @@ from sync_runtime.local.messages import (
     Blocks,
     Close,
     Closed,
+    End,
     Hello,
     Message,
     Open,
@@ -64,8 +65,7 @@ class PublishSession:
         try:
             while not self._connection.is_open:
                 rest_s = deadline - time.monotonic()
-                if was_there and rest_s <= 0 and self._ranks > 1:
-                    raise self._alone(timeout_s)
+                self._check_alone(timeout_s, is_alone=was_there and rest_s <= 0)
                 self._connection.wait_connected(max(0.0, rest_s))
                 was_there = True
                 with self._connection.streaming, suppress(SidecarLostError):  # it died again: wait for the next one
@@ -105,7 +105,7 @@ class PublishSession:
             made.append(self._coder.encode())
             yield from made[0].chunks
 
-        self._connection.stream(channel, request, chunks(), lambda: made[0].finish())
+        self._connection.stream(channel, request, chunks(), lambda: _finished(made))
 
     def close(self, drain_s: float) -> bool:
         """Hangs up after the last version is out, or after `drain_s`."""
@@ -188,8 +188,7 @@ class PublishSession:
             try:
                 self._connection.wait_until(self._can_go_on, rest_s)
             except SidecarLostError:
-                if self._ranks > 1 and self._connection.is_connected:
-                    raise self._alone(patience_s) from None
+                self._check_alone(patience_s, is_alone=self._connection.is_connected)
                 raise
             finally:
                 self._connection.streaming.acquire()
@@ -247,10 +246,11 @@ class PublishSession:
             raise LocalProtocolError("the sidecar did not say what this rank adds to the version's digest")
         return found
 
-    def _alone(self, timeout_s: float) -> SidecarLostError:
-        return SidecarLostError(
-            f"not all of {self._ranks} ranks were there within {timeout_s:.3g} s: try again when they are back"
-        )
+    def _check_alone(self, timeout_s: float, *, is_alone: bool) -> None:
+        if is_alone and self._ranks > 1:
+            raise SidecarLostError(
+                f"not all of {self._ranks} ranks were there within {timeout_s:.3g} s: try again when they are back"
+            )
 
     def _go_on(self, channel: Channel, opened: Opened) -> None:
         if opened.lineage is None or opened.seq is None or opened.digest is None:
@@ -258,3 +258,7 @@ class PublishSession:
         self.version = Version(opened.lineage, opened.seq, opened.digest, opened.step)
         self._needs_opening = False
         self._connection.set_open(channel)
+
+
+def _finished(made: list[Encoded]) -> End:
+    return made[0].finish()

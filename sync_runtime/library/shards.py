@@ -55,7 +55,7 @@ def layout_shards(shards: Mapping[str, Shard]) -> dict[str, Shards]:
 
 
 def places_of(layout: Layout, shards: Mapping[str, Shard]) -> Places:
-    """Where shards lie; raises LayoutError for one that lies outside its tensor, or parts a tensor that travels whole."""
+    """Where shards lie; raises LayoutError for one outside its tensor, or of a tensor that travels whole."""
     found = {}
     for spec in layout.tensors:
         shard = shards.get(spec.name)
@@ -80,7 +80,8 @@ def places_of(layout: Layout, shards: Mapping[str, Shard]) -> Places:
 
 def holding_of(blocks: BlockMap, shards: Mapping[str, Shard], places: Places, rank: int) -> Holding:
     """The blocks that a rank has; tensors that are given whole are counted by rank 0. Raises LayoutError."""
-    counted, copies = [], []
+    counted: list[int] = []
+    copies: list[int] = []
     for block in blocks:
         if _holds(blocks, block, places):
             names = (blocks.layout.tensors[piece.tensor].name for piece in block.pieces)
@@ -89,9 +90,9 @@ def holding_of(blocks: BlockMap, shards: Mapping[str, Shard], places: Places, ra
     return Holding(tuple(counted), tuple(copies))
 
 
-def part_of(holding: Holding) -> Part:
+def part_of(holding: Holding, digests: str = "") -> Part:
     """What a rank says of its blocks; raises LayoutError where they lie too scattered to be said."""
-    part = Part(to_ranges(list(holding.counted)), to_ranges(list(holding.copies)))
+    part = Part(to_ranges(list(holding.counted)), to_ranges(list(holding.copies)), digests)
     for ranges, numbers in ((part.blocks, holding.counted), (part.copies, holding.copies)):
         if numbers and len(from_ranges(ranges, numbers[-1] + 1)) != len(numbers):
             raise LayoutError(f"a rank's blocks lie in more than {MAX_RANGES} runs: cut tensors by rows, or coarser")

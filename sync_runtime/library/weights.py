@@ -42,7 +42,9 @@ class Weights:
     together.
     """
 
-    def __init__(self, engine: Engine, wire_dtype: torch.dtype | None = None, *, rank: int = 0) -> None:
+    def __init__(
+        self, engine: Engine, wire_dtype: torch.dtype | None = None, *, rank: int = 0, world_size: int = 1
+    ) -> None:
         if wire_dtype is not None and wire_dtype not in CAST_DTYPES:
             raise LayoutError(f"the wire dtype is {wire_dtype}; fp32 masters travel as bfloat16 or float16")
         self._engine, self._cast = engine, wire_dtype
@@ -58,6 +60,10 @@ class Weights:
         self.places = places_of(self.layout, shards)
         """Of tensors that this process holds a part of."""
         self.holding: Holding = holding_of(self.blocks, shards, self.places, rank)
+        self.is_part = world_size > 1
+        """Whether other ranks hold the rest."""
+        if not self.is_part and len(self.holding.counted) < self.blocks.num_blocks:
+            raise LayoutError("shards that are not all of the model need the other ranks: say `rank` and `world_size`")
         self.device = _one_device(tensors)
 
     @property

@@ -120,11 +120,13 @@ class Part:
 
     blocks: Ranges
     copies: Ranges
+    digests: str
+    """Of a subscriber's blocks, one after the other: those that it counts, then its copies."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """To one of several ranks: what it adds to the digest of the version that the next message names."""
+    """What one of several ranks adds to the digest of the version that the next message names."""
 
     digest: str
 

@@ -53,7 +53,9 @@ class ModuleEngine:
             elif isinstance(value, torch.Tensor):
                 yield name, _checked(name, value)
             elif not name.endswith(_EXTRA_STATE):
-                raise LayoutError(f"{name!r} is a {type(value).__name__}; a state maps names to torch tensors or shards")
+                raise LayoutError(
+                    f"{name!r} is a {type(value).__name__}; a state maps names to torch tensors or shards"
+                )
 
 
 def _items(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> Iterator[tuple[str, Any]]:

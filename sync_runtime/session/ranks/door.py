@@ -22,7 +22,7 @@ from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.layout import MAX_DOCUMENT_BYTES, parse_layout
 
 MAX_RANKS = 128
-HANDOVER_S, HANDOVER_POLL_S = 1.0, 0.01
+HANDOVER_S = 1.0
 """A rank that was restarted may dial before the end of the old one was seen."""
 
 
@@ -61,6 +61,7 @@ class RanksDoor(ABC):
         """All of them, since they opened."""
         self.owners: Owners | None = None
         self.turn = asyncio.Lock()
+        self._left = asyncio.Event()
         self._offers: dict[str, dict[int, str]] = {}
         """By digest of all: what each rank adds to it."""
 
@@ -98,7 +99,8 @@ class RanksDoor(ABC):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDOVER_S):
                 while hello.rank in self.ranks:
-                    await asyncio.sleep(HANDOVER_POLL_S)
+                    self._left.clear()
+                    await self._left.wait()
         if hello.rank in self.ranks:
             other = self.ranks[hello.rank].link
             raise LocalProtocolError(
@@ -124,6 +126,7 @@ class RanksDoor(ABC):
         if rank is None:
             return
         del self.ranks[rank.number]
+        self._left.set()
         size = library.hello.world_size
         error = LibraryLostError(f"rank {rank.number} of {size} went away: {reason}")
         await self.lost(rank, error)
@@ -181,18 +184,12 @@ class RanksDoor(ABC):
         document = self._agreed_document(ordered)
         blocks = await asyncio.to_thread(lambda: BlockMap(parse_layout(document)))
         self.owners = Owners(blocks, {one.number: one.part.blocks for one in ordered if one.part is not None})
-        offered = [one.request.digests for one in ordered if one.request is not None]
-        # A rank that saw a version durable offers that; one that did not offers it first, and what it had last.
-        digests = list(dict.fromkeys([summed(one[0] for one in offered), summed(one[-1] for one in offered)]))
+        digests = self.offered(ordered)
         joined = self.make_link(last)
         await self.session_attached(joined)
         opened = False
         try:
-            self._offers = {
-                digests[-1]: {one.number: one.request.digests[-1] for one in ordered if one.request},
-                digests[0]: {one.number: one.request.digests[0] for one in ordered if one.request},
-            }
-            offers = tuple(digests) if is_resumed else (digests[0],)
+            offers = tuple(digests) if is_resumed else digests[:1]
             await self.session_message(joined, Open(len(document), False, offers, is_resumed))
             await self.session_data(joined, memoryview(document))
             await self.session_message(joined, End())
@@ -202,6 +199,18 @@ class RanksDoor(ABC):
                 joined.lose()
                 await self.session_detached(joined, "the ranks could not open")
         self.joined = joined
+
+    def offered(self, ordered: list[Rank]) -> tuple[str, ...]:
+        """Digests of what all ranks together can go on from, the best first.
+
+        A rank that saw a version durable offers that; one that did not offers it first, and what it had before last.
+        """
+        requests = {one.number: one.request.digests for one in ordered if one.request is not None}
+        self._offers = {}
+        for place in (0, -1):
+            shares = {number: digests[place] for number, digests in requests.items()}
+            self._offers[summed(shares.values())] = shares
+        return tuple(self._offers)
 
     def _agreed_document(self, ordered: list[Rank]) -> bytes:
         found = {hashlib.sha256(one.document).digest(): one for one in reversed(ordered)}

@@ -6,9 +6,10 @@ Bytes of a rank are checked as far as joining needs: frame, order, owner, sizes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from sync_runtime.codec.frame import END_RECORD, Header, parse_header, unpack_entry
+from sync_runtime.codec.frame import truncated_layout_hash as short_hash
 from sync_runtime.codec.limits import (
     CODEC_ANCHOR,
     CODEC_NAMES,
@@ -21,7 +22,6 @@ from sync_runtime.codec.limits import (
     MODES_OF_CODEC,
     max_body_bytes,
 )
-from sync_runtime.codec.frame import truncated_layout_hash as short_hash
 from sync_runtime.errors import FormatError, TruncatedError
 from sync_runtime.session.ranks.parts import Owners
 
@@ -105,7 +105,7 @@ class RecordFeed:
         if entry.block <= self._last:
             raise FormatError(f"rank {self._rank} sent block {entry.block} after block {self._last}: numbers ascend")
         self._owners.check(self._rank, entry.block)
-        if entry.mode not in MODES_OF_CODEC[self._header.codec] or entry.reserved or not entry.count:
+        if entry.mode not in MODES_OF_CODEC[self._header.codec] or entry.reserved or not entry.num_elements:
             raise FormatError(f"the entry of block {entry.block} of rank {self._rank} is malformed")
         limit_bytes = max_body_bytes(self._owners.blocks.block(entry.block).num_elements)
         if entry.body_bytes % 4 or entry.body_bytes > limit_bytes:
@@ -133,3 +133,51 @@ def next_records(feeds: Collection[RecordFeed], most_bytes: int) -> bytes:
 def all_taken(feeds: Collection[RecordFeed]) -> bool:
     """Whether every rank's object has ended and nothing waits."""
     return all(feed.next_block == END_BLOCK for feed in feeds)
+
+
+class RecordSplitter:
+    """An object on its way to several ranks: each gets its header and tables, and the records that it wants."""
+
+    def __init__(self, wanted: Mapping[int, Callable[[int], bool]]) -> None:
+        self._wanted = wanted
+        self._data = bytearray()
+        self._left = -1
+        """Bytes of the current part (header's tables, a body) that are still to come; -1: the header is."""
+        self._to: list[int] = list(wanted)
+
+    def feed(self, data: bytes | memoryview) -> dict[int, bytes]:
+        """The next bytes, by rank."""
+        self._data += data
+        found = {rank: bytearray() for rank in self._wanted}
+        while self._step(found):
+            continue
+        return {rank: bytes(part) for rank, part in found.items() if part}
+
+    def _step(self, found: dict[int, bytearray]) -> bool:
+        """Hands on one header, entry or part of a body; False: more bytes are needed."""
+        if self._left > 0:
+            return self._give(found, min(self._left, len(self._data)), self._left)
+        size = HEADER_BYTES if self._left < 0 else ENTRY_BYTES
+        if len(self._data) < size:
+            return False
+        if self._left < 0:
+            self._left = parse_header(memoryview(bytes(self._data[:size]))).tables_bytes
+            self._to = list(self._wanted)
+        else:
+            entry = unpack_entry(self._data)
+            self._left = entry.body_bytes
+            is_end = entry.block == END_BLOCK
+            self._to = [rank for rank, wants in self._wanted.items() if is_end or wants(entry.block)]
+        left = self._left
+        self._give(found, size, size)
+        self._left = left
+        return True
+
+    def _give(self, found: dict[int, bytearray], size: int, left: int) -> bool:
+        if not size:
+            return False
+        for rank in self._to:
+            found[rank] += self._data[:size]
+        del self._data[:size]
+        self._left = left - size
+        return True

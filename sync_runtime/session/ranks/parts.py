@@ -5,11 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
+from sync_runtime.codec.limits import END_BLOCK
 from sync_runtime.errors import LayoutError, LocalProtocolError
-from sync_runtime.local.messages import Publish, Totals
+from sync_runtime.local.messages import Part, Publish, Totals, VersionRef
 from sync_runtime.local.ranges import Ranges, to_ranges
 from sync_runtime.tensors.blocks import BlockMap
-from sync_runtime.tensors.digest import parse_digest, total
+from sync_runtime.tensors.digest import Digest, parse_digest, total
+
+NOTHING = VersionRef("0" * 32, 0)
+"""What a rank asks leave for that has no version, nor anything staged."""
 
 
 class Owners:
@@ -22,7 +26,9 @@ class Owners:
         at, before = 0, -1
         for begin, end, rank in runs:
             if begin < at:
-                raise LayoutError(f"{self._name(begin)} is counted by ranks {before} and {rank}: one of them has a copy")
+                raise LayoutError(
+                    f"{self._name(begin)} is counted by ranks {before} and {rank}: one of them has a copy"
+                )
             if begin > at:
                 raise LayoutError(f"{self._name(at)} is counted by no rank: all ranks together hold the whole model")
             at, before = end, rank
@@ -59,6 +65,48 @@ class Owners:
             return f"block {number}"
         tensor = self.blocks.layout.tensors[self.blocks.block(number).pieces[0].tensor]
         return f"block {number} (of {tensor.name!r})"
+
+
+def holds(ranges: Ranges, number: int) -> bool:
+    """Whether ranges hold a number."""
+    at = bisect_right(ranges, (number, END_BLOCK)) - 1
+    return at >= 0 and number < ranges[at][1]
+
+
+def opened_digest(parts: Mapping[int, Part]) -> str:
+    """The digest of what an engine's ranks hold; a copy that is not what it is a copy of makes it another one.
+
+    Raises LocalProtocolError where a rank's digests are not those of its blocks.
+    """
+    counted: dict[int, Digest] = {}
+    copies: list[tuple[int, Digest]] = []
+    for rank, part in parts.items():
+        own, others = numbers_of(part.blocks), numbers_of(part.copies)
+        if len(part.digests) != 32 * (len(own) + len(others)):
+            raise LocalProtocolError(f"rank {rank} sent other digests than its blocks have")
+        found = [parse_digest(part.digests[at : at + 32]) for at in range(0, len(part.digests), 32)]
+        counted.update(zip(own, found, strict=False))
+        copies.extend(zip(others, found[len(own) :], strict=True))
+    wrong = (digest.minus(counted[number]) for number, digest in copies if digest != counted.get(number, digest))
+    return str(total([*counted.values(), *wrong]))
+
+
+def numbers_of(ranges: Ranges) -> list[int]:
+    """All numbers of ranges that were checked."""
+    return [number for begin, end in ranges for number in range(begin, end)]
+
+
+def earliest(asked: Iterable[VersionRef], chain: Sequence[VersionRef]) -> VersionRef | None:
+    """The newest version that every rank asking has: `chain` is what all of them have, in order, live first.
+
+    A rank may have one more already, which is not in the chain yet. None: one of them has nothing.
+    """
+    found = []
+    for one in asked:
+        if one == NOTHING or not chain:
+            return None
+        found.append(chain.index(one) if one in chain else len(chain) - 1)
+    return chain[min(found)] if found else None
 
 
 def summed(digests: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from sync_runtime.codec.frame import END_RECORD, pack_header
@@ -16,10 +17,10 @@ RANKS_TIMEOUT_S = 120.0
 FEED_BYTES = 4 << 20
 """Whole records of one rank that may wait for those of others; one at least."""
 _PIECE_BYTES = 1 << 20
+LOOK_S = 0.1
 
 Say = Callable[[Message], Awaitable[None]]
 Put = Callable[[memoryview], Awaitable[None]]
-
 
 
 class Round:
@@ -30,7 +31,7 @@ class Round:
         self._requests: dict[int, Publish] = {}
         self._feeds: dict[int, RecordFeed] = {}
         self._ends: dict[int, End] = {}
-        self._news = asyncio.Event()
+        self._news, self._room = asyncio.Event(), asyncio.Event()
         self._error: SyncError | None = None
 
     @property
@@ -55,7 +56,10 @@ class Round:
         feed.feed(data)
         self._news.set()
         while feed.waiting_bytes > FEED_BYTES and self._error is None and not is_lost():
-            await asyncio.sleep(0.01)
+            self._room.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):  # the end of a process shows in its connection alone
+                    await self._room.wait()
 
     def end(self, rank: int, message: End) -> None:
         """All of a rank's object has come."""
@@ -69,6 +73,7 @@ class Round:
         """It cannot become a version any more; `run` raises this, unless it is being made durable already."""
         self._error = self._error or error
         self._news.set()
+        self._room.set()
 
     async def run(self) -> None:
         """From the first PUBLISH to the answer."""
@@ -80,6 +85,7 @@ class Round:
             feeds = list(self._feeds.values())
             while not all_taken(feeds):
                 piece = next_records(feeds, _PIECE_BYTES)
+                self._room.set()
                 if piece:
                     self._check()
                     await self._put(memoryview(piece))

@@ -11,7 +11,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("torch", reason="the library needs torch")
 pytest.importorskip("triton", reason="the device coder needs triton")
 
-from tests.support.sharded import SMALL_ELEMENTS  # noqa: E402 -- after the variable
+from tests.support.sharded import SMALL_ELEMENTS
 
 
 @pytest.fixture(autouse=True)

@@ -60,4 +60,6 @@ class Trainer:
         versions = self.publish(step)
         assert all(isinstance(one, Version) for one in versions), versions
         assert len(set(versions)) == 1
-        return versions[0]
+        first = versions[0]
+        assert isinstance(first, Version)
+        return first

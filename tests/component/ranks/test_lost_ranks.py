@@ -13,7 +13,6 @@ import pytest
 
 from sync_runtime import Publisher
 from sync_runtime.errors import SyncError
-from sync_runtime.library.version import Version
 from tests.component.ranks.publishers import Trainer, close_all, objects, opened, publish_all
 from tests.support.children import REPOSITORY
 from tests.support.deaths import VARIABLE
@@ -47,7 +46,10 @@ def test_two_processes_publish_together(group: InsideGroup) -> None:
 
 @pytest.mark.parametrize(
     "moment",
-    ["sync_runtime.local.channel:Channel.put:after:1", "sync_runtime.library.device_publish:DevicePublisher.encode:before:1"],
+    [
+        "sync_runtime.local.channel:Channel.put:after:1",
+        "sync_runtime.library.device_publish:DevicePublisher.encode:before:1",
+    ],
 )
 def test_a_rank_killed_in_publish_stops_the_others_and_is_waited_for(group: InsideGroup, moment: str) -> None:
     whole = whole_state()
@@ -62,20 +64,13 @@ def test_a_rank_killed_in_publish_stops_the_others_and_is_waited_for(group: Insi
             doomed.wait(60)
             ended.append(time.monotonic())
 
-        def publish() -> Version:
-            return publisher.publish(step=1)
+        def fail() -> float:
+            with pytest.raises(SyncError, match="rank 1 of 2 went away"):
+                publisher.publish(step=1)
+            return time.monotonic()
 
-        failed: list[object] = []
-
-        def timed() -> None:
-            try:
-                failed.append(publish())
-            except SyncError as error:
-                failed.append((error, time.monotonic()))
-
-        together(wait, timed)
-    error, seen = failed[0]  # type: ignore[misc]
-    assert "rank 1 of 2 went away" in str(error), error
+        _, seen = together(wait, fail)
+    assert isinstance(seen, float), seen
     assert seen - ended[0] < 1.0
     assert objects(group) == {}
     with start_rank(group, 1, 2) as back:
