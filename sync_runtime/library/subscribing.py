@@ -172,11 +172,11 @@ class SubscribeSession:
             wanted = NOTHING if self.staging.top is None else self.staging.top.ref
             if version is None and self._ranks == 1:
                 return None
-            self._activating = True
+            self._activating = version is not None  # else it only takes part: nothing is written
         try:
             channel = self.connection.open_channel
             leave = self.connection.ask(channel, Activate(wanted.lineage, wanted.seq), Go, patience_s)
-            if self._ranks > 1:  # the newest that all ranks have
+            if self._ranks > 1 and version is not None:  # the newest that all ranks have
                 version, layer = self.staging.upto(VersionRef(leave.lineage, leave.seq), self._coder.fold)
             if version is None:
                 return None

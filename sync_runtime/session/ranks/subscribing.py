@@ -183,8 +183,11 @@ class EngineRanks(RanksDoor):
                 tasks.create_task(split())
                 for number, rank in ranks.items():
                     tasks.create_task(rank.link.stream(begin, _taken(queues[number]), end))
-        except* SyncError as found:
-            raise _first(found) from None
+        except BaseExceptionGroup as group:
+            ours, others = group.split(SyncError)
+            if ours is None or others is not None:
+                raise
+            raise _first(ours) from group  # not `except*`, which would hand the session a group
 
     async def _one_staged(self, rank: Rank, joined: RanksLink, message: Staged) -> None:
         stage = self._stage

@@ -156,6 +156,11 @@ def start_rank(group: InsideGroup, rank: int, death: str | None = None) -> subpr
     return subprocess.Popen(words, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True)
 
 
+def activate_for_ever(subscriber: Subscriber) -> None:
+    while True:
+        assert subscriber.activate() is None
+
+
 @pytest.mark.parametrize("moment", ["DeviceSubscriber.decode:before:1", "DeviceSubscriber.decode:after:1"])
 def test_a_rank_killed_while_it_stages_lets_none_switch(group: InsideGroup, moment: str) -> None:
     whole = whole_state()
@@ -166,8 +171,7 @@ def test_a_rank_killed_while_it_stages_lets_none_switch(group: InsideGroup, mome
         train_whole(whole, 1)
         published = publisher.publish(step=1)
         with pytest.raises(SyncError):
-            while True:
-                assert subscriber.activate() is None
+            activate_for_ever(subscriber)
         assert doomed.wait(30) == -signal.SIGKILL
     assert same_part(part, whole_state())
     with start_rank(group, 1) as back:

@@ -31,7 +31,9 @@ def test_ranks_have_one_layout_and_count_every_block_once() -> None:
 
 def test_what_is_whole_in_another_rank_than_the_first_is_a_copy() -> None:
     second = rank_of_two(1)
-    names = {second.layout.tensors[second.blocks.block(number).pieces[0].tensor].name for number in second.holding.copies}
+    names = {
+        second.layout.tensors[second.blocks.block(number).pieces[0].tensor].name for number in second.holding.copies
+    }
     assert names == {"norm"}
     assert part_of(second.holding).copies
 
