@@ -7,7 +7,7 @@
     subscriber.activate()                               # at a safe point
 
 Importing this package imports nothing else: each part (contract, tuning, identity, library, sidecar …) has its own
-dependencies and is imported by name. `Publisher` and `Subscriber` are found when they are first asked for.
+dependencies and is imported by name. `Publisher`, `Subscriber` and `Shard` are found when first asked for.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sync_runtime.library.publisher import Publisher
+    from sync_runtime.library.shards import Shard
     from sync_runtime.library.subscriber import Subscriber
 
-__all__ = ["Publisher", "Subscriber"]
+__all__ = ["Publisher", "Shard", "Subscriber"]
 
-_HOMES = {"Publisher": "sync_runtime.library.publisher", "Subscriber": "sync_runtime.library.subscriber"}
+_HOMES = {
+    "Publisher": "sync_runtime.library.publisher",
+    "Shard": "sync_runtime.library.shards",
+    "Subscriber": "sync_runtime.library.subscriber",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -62,6 +62,22 @@ def pack_header(header: Header) -> bytes:
     )
 
 
+class Entry(NamedTuple):
+    """What stands in front of a body, not checked."""
+
+    block: int
+    mode: int
+    parameter: int
+    reserved: int
+    num_elements: int
+    body_bytes: int
+
+
+def unpack_entry(data: bytes | bytearray | memoryview, at: int = 0) -> Entry:
+    """The entry at a byte, where 16 are."""
+    return Entry(*_ENTRY.unpack_from(data, at))
+
+
 def pack_entry(*, block: int, mode: int, parameter: int, count: int, body_bytes: int) -> bytes:
     """The 16 bytes in front of a body."""
     return _ENTRY.pack(block, mode, parameter, 0, count, body_bytes)

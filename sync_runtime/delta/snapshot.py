@@ -25,6 +25,7 @@ from sync_runtime.tensors.device.bind import TORCH_DTYPES, Bound, bind
 from sync_runtime.tensors.device.lists import ChangeList
 from sync_runtime.tensors.device.sections import Section
 from sync_runtime.tensors.layout import Layout, TensorSpec
+from sync_runtime.tensors.places import WHOLE, Places, held_spec
 
 _ALIGN_BYTES = 256
 
@@ -32,10 +33,12 @@ _ALIGN_BYTES = 256
 class DeviceSnapshot:
     """A state of the wire dtypes that only this object writes."""
 
-    def __init__(self, layout: Layout, sections: Sequence[Section], *, pinned: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, sections: Sequence[Section], *, pinned: bool = False, places: Places = WHOLE
+    ) -> None:
         device = sections[0].device
         held = sorted({piece.tensor for one in sections for block in one.blocks for piece in block.pieces})
-        specs = [layout.tensors[at] for at in held]
+        specs = [held_spec(layout.tensors[at], places) for at in held]
         sizes = [-(-_size_bytes(spec) // _ALIGN_BYTES) * _ALIGN_BYTES for spec in specs]
         on_host = pinned and device.type == "cuda"  # elsewhere kernels reach all of the host's memory
         # One allocation: torch rounds each pinned one up to a power of two.
@@ -46,7 +49,9 @@ class DeviceSnapshot:
         for spec, part in zip(specs, memory.split(sizes), strict=True):
             items = part[: _size_bytes(spec)].view(TORCH_DTYPES[spec.dtype.name])
             self.tensors[spec.name] = items.view(spec.shape)
-        self.bounds: tuple[Bound, ...] = tuple(bind(layout, section, self.tensors) for section in sections)
+        self.bounds: tuple[Bound, ...] = tuple(
+            bind(layout, section, self.tensors, places=places) for section in sections
+        )
 
     def seed(self, state: Mapping[str, torch.Tensor]) -> None:
         """Takes over a state, cast to the wire dtypes where it is."""

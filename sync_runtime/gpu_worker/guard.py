@@ -34,6 +34,10 @@ class GuardedCoder:
         with self._tensors.confirmed():
             self._inner.apply(layer)
 
+    def share(self) -> str | None:
+        """What this rank adds to a digest."""
+        return self._inner.share()
+
     def scrub(self, version: Version) -> tuple[Scrub, Iterable[memoryview]]:
         """The request, and the stream behind it."""
         return self._inner.scrub(version)

@@ -18,6 +18,7 @@ from sync_runtime.library.export_errors import ExportError, HandlesChangedError
 from sync_runtime.library.export_files import FileOpening
 from sync_runtime.library.export_handles import StorageHandle, TensorHandle, check_extent
 from sync_runtime.library.export_messages import Export, Valid
+from sync_runtime.library.shards import Shard
 from sync_runtime.library.weights import wire_name
 
 Ask = Callable[[int], Valid | Export]
@@ -71,6 +72,10 @@ class OwnedTensors:
         if not getattr(self._confirmed, "now", False):
             self._ask(self._generation)
         return self._tensors
+
+    def shards(self) -> Mapping[str, Shard]:
+        """None: an owner exports whole tensors."""
+        return {}
 
     def ties(self) -> Mapping[str, str]:
         """Other names of tensors."""

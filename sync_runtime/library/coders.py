@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from sync_runtime.errors import LayoutError
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
 from sync_runtime.local.messages import Coder, End, Opened, Scrub, Stage
@@ -29,6 +30,8 @@ class Opening:
     digests: tuple[str, ...]
     chunks: Iterable[memoryview] | None
     """The state, where the sidecar takes the digest."""
+    block_digests: str = ""
+    """Of the blocks that one of several ranks holds, as PART says them."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,9 @@ class StageCoder(Protocol):
     def apply(self, layer: Any) -> None:
         """Writes a layer into the live weights, whole. Repeatable. Called at a safe point by the user's thread."""
 
+    def share(self) -> str | None:
+        """What this rank adds to the digest of the version that was received last; None: it checked all by itself."""
+
     def scrub(self, version: Version) -> tuple[Scrub, Iterable[memoryview]]:
         """The request, and the stream behind it where it says `state`."""
 
@@ -108,8 +114,11 @@ class CoderModule(Protocol):
 
 
 def choose_coder(wanted: Coder | None, weights: Weights) -> Coder:
-    """The wanted coder, or the one that fits where the weights are."""
-    return wanted or ("library" if weights.device.type == "cuda" else "sidecar")
+    """The wanted coder, or the one that fits where the weights are; raises LayoutError where it cannot hold them."""
+    parted = bool(weights.places)
+    if wanted == "sidecar" and parted:
+        raise LayoutError("shards of tensors need the coder `library`: with coder `sidecar` one process has everything")
+    return wanted or ("library" if parted or weights.device.type == "cuda" else "sidecar")
 
 
 def load_coder(name: Coder) -> CoderModule:

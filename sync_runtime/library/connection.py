@@ -57,6 +57,8 @@ class Connection:
         """Whether OPENED has come since this connection was made."""
         self._stopping = threading.Event()
         self._refusal: SyncError | None = None
+        self._farewell: SyncError | None = None
+        """What the sidecar said when it last hung up."""
         self._queue: deque[Message] = deque()
         self._pid = os.getpid()
         self.streaming = threading.Lock()
@@ -140,6 +142,12 @@ class Connection:
                         f"no sidecar was there for {timeout_s:.3g} s (socket {self._path}); it is dialled on"
                     )
                 self.changed.wait(rest_s)
+
+    def farewell(self, channel: Channel, timeout_s: float) -> SyncError | None:
+        """Why the sidecar hung up on a connection, if it said so; waits until the background thread has heard it."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._channel is not channel, timeout_s)
+            return self._farewell
 
     def ask(self, channel: Channel, request: Message, answer: type[T], timeout_s: float) -> T:
         """Sends a request without a stream and waits for its answer."""
@@ -287,7 +295,8 @@ class Connection:
             return
         with self.changed:
             self._channel, self._open = None, False
-            self._refusal = None if isinstance(error, SidecarLostError) else error
+            self._refusal = self._farewell = None if isinstance(error, SidecarLostError) else error
+            self.changed.notify_all()
         self.replies.fail_all(SidecarLostError(f"the sidecar went away: {error}"))
         channel.close()
         self._worker.lost()

@@ -87,6 +87,10 @@ class CopySubscriber:
         """Scatters the list."""
         scatter(self._weights.layout, self._weights.tensors(), layer)
 
+    def share(self) -> str | None:
+        """None: the sidecar has all weights."""
+        return None
+
     def scrub(self, version: Version) -> tuple[Scrub, Iterable[memoryview]]:
         """The sidecar compares the state with its mirror."""
         return Scrub(version.lineage, version.seq, None, (), True), state_chunks(self._weights)

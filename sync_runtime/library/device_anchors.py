@@ -17,34 +17,39 @@ from sync_runtime.codec.limits import CODEC_ANCHOR, END_BLOCK, ENTRY_BYTES, HEAD
 from sync_runtime.errors import FormatError, TruncatedError
 from sync_runtime.library.device_state import element_matrix
 from sync_runtime.tensors.blocks import Block, BlockMap, Piece
+from sync_runtime.tensors.places import WHOLE, Places, held_origin, held_spec
 
 _SEQ = struct.Struct("<Q")
 _ENTRY = struct.Struct("<IBBHII")
 
 
-def block_bits(blocks: BlockMap, state: Mapping[str, torch.Tensor], block: Block) -> torch.Tensor:
+def block_bits(
+    blocks: BlockMap, state: Mapping[str, torch.Tensor], block: Block, places: Places = WHOLE
+) -> torch.Tensor:
     """A block's raw elements in index order, one after the other, on their device."""
-    parts = [_rectangle(blocks, state, piece).reshape(-1) for piece in block.pieces]
+    parts = [_rectangle(blocks, state, piece, places).reshape(-1) for piece in block.pieces]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def write_block(blocks: BlockMap, state: Mapping[str, torch.Tensor], block: Block, bits: torch.Tensor) -> None:
+def write_block(
+    blocks: BlockMap, state: Mapping[str, torch.Tensor], block: Block, bits: torch.Tensor, places: Places = WHOLE
+) -> None:
     """Writes a block's raw elements, in index order, into the tensors."""
     first = 0
     for piece in block.pieces:
         part = bits[first : first + piece.num_elements]
-        _rectangle(blocks, state, piece).copy_(part.view(piece.num_rows, piece.num_cols))
+        _rectangle(blocks, state, piece, places).copy_(part.view(piece.num_rows, piece.num_cols))
         first += piece.num_elements
 
 
 def anchor_chunks(
-    blocks: BlockMap, state: Mapping[str, torch.Tensor], *, seq: int, numbers: list[int]
+    blocks: BlockMap, state: Mapping[str, torch.Tensor], *, seq: int, numbers: list[int], places: Places = WHOLE
 ) -> Iterator[memoryview]:
     """An anchor object with these blocks, piece by piece."""
     yield memoryview(pack_header(Header(KIND_ANCHOR, CODEC_ANCHOR, truncated_layout_hash(blocks.layout.hash), 0)))
     for number in numbers:
         block = blocks.block(number)
-        bits = block_bits(blocks, state, block).contiguous().cpu()
+        bits = block_bits(blocks, state, block, places).contiguous().cpu()
         body_bytes = _body_bytes(block)
         entry = pack_entry(block=number, mode=MODE_RAW, parameter=0, count=block.num_elements, body_bytes=body_bytes)
         yield memoryview(entry + _SEQ.pack(seq))
@@ -122,11 +127,12 @@ class AnchorReader:
         self._next, self._wanted = self._entry, ENTRY_BYTES
 
 
-def _rectangle(blocks: BlockMap, state: Mapping[str, torch.Tensor], piece: Piece) -> torch.Tensor:
+def _rectangle(blocks: BlockMap, state: Mapping[str, torch.Tensor], piece: Piece, places: Places) -> torch.Tensor:
     spec = blocks.layout.tensors[piece.tensor]
-    rows = slice(piece.row_start, piece.row_start + piece.num_rows)
-    cols = slice(piece.col_start, piece.col_start + piece.num_cols)
-    return element_matrix(state[spec.name], spec)[rows, cols]
+    first_row, first_col = held_origin(spec, places)
+    row, col = piece.row_start - first_row, piece.col_start - first_col
+    matrix = element_matrix(state[spec.name], held_spec(spec, places))
+    return matrix[row : row + piece.num_rows, col : col + piece.num_cols]
 
 
 def _body_bytes(block: Block) -> int:

@@ -48,12 +48,12 @@ class DevicePublisher:
 
     def __init__(self, weights: Weights, *, pinned: bool = False) -> None:
         self._weights = weights
-        sections = sections_of(weights.blocks, weights.device)
+        sections = sections_of(weights.blocks, weights.device, weights.holding.counted)
         if not sections:
-            raise LayoutError("the model has no elements")
+            raise LayoutError("the model, or this rank's part of it, has no elements to publish")
         self._sections = sections
         self._live = LiveState(weights, sections, writable=False)
-        self._snapshot = DeviceSnapshot(weights.layout, sections, pinned=pinned)
+        self._snapshot = DeviceSnapshot(weights.layout, sections, pinned=pinned, places=weights.places)
         self._digests: Digests = ()
         """Of the snapshot."""
         self._opening: Digests = ()
@@ -119,7 +119,8 @@ class DevicePublisher:
 
     def anchor(self, seq: int, blocks: list[int]) -> Iterable[memoryview]:
         """Blocks of the snapshot."""
-        return anchor_chunks(self._weights.blocks, self._snapshot.tensors, seq=seq, numbers=blocks)
+        places = self._weights.places
+        return anchor_chunks(self._weights.blocks, self._snapshot.tensors, seq=seq, numbers=blocks, places=places)
 
     def _look(self) -> None:
         """Binds anew where tensors were replaced."""

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sync_runtime.codec.gpu.decode import DeltaDecoder
-from sync_runtime.delta.kernels.scrub import commit, list_digest, tensor_digests
+from sync_runtime.delta.kernels.scrub import block_digests, commit, list_digest, tensor_digests
 from sync_runtime.errors import DigestError, LayoutError
 from sync_runtime.library.coders import Opening, Receiver
 from sync_runtime.library.device_anchors import block_bits, write_block
@@ -44,9 +44,11 @@ class DeviceSubscriber:
 
     def __init__(self, weights: Weights) -> None:
         self._weights, device = weights, weights.device
-        self._sections = sections_of(weights.blocks, device)
+        holding = weights.holding
+        self._counted = frozenset(holding.counted)
+        self._sections = sections_of(weights.blocks, device, (*holding.counted, *holding.copies))
         if not self._sections:
-            raise LayoutError("the model has no elements")
+            raise LayoutError("the model, or this rank's part of it, has no elements")
         self._live = LiveState(weights, self._sections, writable=True)
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._written = torch.cuda.current_stream(device).record_event() if self._side is not None else None
@@ -60,13 +62,19 @@ class DeviceSubscriber:
         """Blocks whose right bits are in a layer that is not written yet: what is live there is known to be wrong."""
         self._last_fold: tuple[Layer, Layer, Layer] | None = None
         self._decoder: DeltaDecoder | None = None
+        self._share = ZERO
 
     def opening(self) -> Opening:
         """The full digest of the live weights, which become what is expected."""
         with self._reading():
             self._mended.clear()
             self._expected = self._live.sums()
-            return Opening((str(self._total(self._expected)),), None)
+            digests = self._block_digests(self._expected) if self._weights.is_part else ""
+            return Opening((str(self._total(self._expected)),), None, digests)
+
+    def share(self) -> str | None:
+        """What this rank's blocks add to the digest of the version received last; None: there are no other ranks."""
+        return str(self._share) if self._weights.is_part else None
 
     def receive(self, stage: Stage) -> Receiver:
         """An object on its way in."""
@@ -118,10 +126,11 @@ class DeviceSubscriber:
                 over = [Overlay(bound, one) for bound, one in zip(self._live.bounds, under, strict=True)]
             made = tuple(_copied(one) for one in self._decoder.decode(data, over))
             whole = made if under is None else self._folded(under, made)
-            found = self._total(self._list_sums(whole))
-            if under is not None:
-                found = found.minus(self._total(self._list_sums(under)))
-            if found != step:
+            reached = self._total(self._list_sums(whole))
+            found = reached if under is None else reached.minus(self._total(self._list_sums(under)))
+            if self._weights.is_part:
+                self._share = self._total(self._base_sums()).plus(reached)
+            elif found != step:
                 raise DigestError("the delta does not lead to the promised digest: its bytes or its base are wrong")
             self._last_fold = None if under is None else (under, made, whole)
             return made
@@ -129,13 +138,15 @@ class DeviceSubscriber:
     def write(self, block: Block, bits: torch.Tensor) -> None:
         """A block of whole weights, into the live tensors."""
         with self._reading():
-            write_block(self._weights.blocks, self._live.state(), block, bits.to(self._weights.device))
+            places = self._weights.places
+            write_block(self._weights.blocks, self._live.state(), block, bits.to(self._weights.device), places)
 
     def check_whole(self, promised: str) -> Layer:
         """Whole weights have come: raises DigestError where they are not the version; nothing else is to be written."""
         with self._reading():
             self._expected = self._live.sums()
-            if str(self._total(self._expected)) != promised:
+            self._share = self._total(self._expected)
+            if str(self._share) != promised and not self._weights.is_part:
                 raise DigestError("the whole weights that came do not have the version's digest")
             return self._layer({})
 
@@ -145,7 +156,8 @@ class DeviceSubscriber:
         with self._reading():
             for block, bits in blocks:
                 right = bits.to(self._weights.device)
-                places = (block_bits(self._weights.blocks, self._live.state(), block) != right).nonzero().reshape(-1)
+                here = block_bits(self._weights.blocks, self._live.state(), block, self._weights.places)
+                places = (here != right).nonzero().reshape(-1)
                 if places.numel():
                     entries[block.number] = (places.to(torch.int32), right[places])
             self._mended.update(block.number for block, _ in blocks)
@@ -193,9 +205,22 @@ class DeviceSubscriber:
     def _total(self, sums: Sums) -> Digest:
         found = ZERO
         for section, words in zip(self._sections, sums, strict=True):
+            if self._weights.is_part:  # other ranks count what is a copy here
+                for block, digest in zip(section.blocks, block_digests(section, words), strict=True):
+                    found = found.plus(digest) if block.number in self._counted else found
+                continue
             for digest in tensor_digests(section, words).values():
                 found = found.plus(digest)
         return found
+
+    def _block_digests(self, sums: Sums) -> str:
+        """Of all blocks here: those that it counts, then its copies."""
+        found: dict[int, Digest] = {}
+        for section, words in zip(self._sections, sums, strict=True):
+            numbers = (block.number for block in section.blocks)
+            found.update(zip(numbers, block_digests(section, words), strict=True))
+        holding = self._weights.holding
+        return "".join(str(found[number]) for number in (*holding.counted, *holding.copies))
 
     def _layer(self, entries: Entries) -> Layer:
         return tuple(_list_of(section, entries) for section in self._sections)

@@ -20,6 +20,7 @@ from sync_runtime.library.weights import Weights
 from sync_runtime.tensors.device.bind import BITS_OF_WIDTH, TORCH_DTYPES, Bound, bind
 from sync_runtime.tensors.device.sections import Section
 from sync_runtime.tensors.layout import TensorSpec
+from sync_runtime.tensors.places import held_spec
 
 Sums = tuple[torch.Tensor, ...]
 """Per section int64[P, 2]: two digest words per piece."""
@@ -65,9 +66,9 @@ class LiveState:
         return tuple(found)
 
     def _bind(self, section: Section) -> Bound:
-        layout = self._weights.layout
+        layout, places = self._weights.layout, self._weights.places
         numbers = sorted({int(piece.tensor) for block in section.blocks for piece in block.pieces})
-        specs = [layout.tensors[number] for number in numbers]
+        specs = [held_spec(layout.tensors[number], places) for number in numbers]
         wire = TORCH_DTYPES[section.dtype.name]
         masters = [spec.name for spec in specs if self._tensors[spec.name].dtype != wire]
         all_masters = len(masters) == len(specs)
@@ -77,7 +78,7 @@ class LiveState:
             if (spec.name in masters and not all_masters) or not _lies_evenly(tensor, spec):
                 tensor = self._shadow(spec, torch.float32 if all_masters else wire)
             chosen[spec.name] = tensor
-        return bind(layout, section, chosen, masters=all_masters)
+        return bind(layout, section, chosen, masters=all_masters, places=places)
 
     def _shadow(self, spec: TensorSpec, dtype: torch.dtype) -> torch.Tensor:
         if self._writable:

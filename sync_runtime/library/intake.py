@@ -16,7 +16,7 @@ from sync_runtime.library.connection import Connection
 from sync_runtime.library.staging import Staging
 from sync_runtime.library.version import Version
 from sync_runtime.local.faults import to_message
-from sync_runtime.local.messages import Cancel, Data, End, Stage, Staged
+from sync_runtime.local.messages import Cancel, Data, End, Share, Stage, Staged
 
 TURN_S = 0.005
 """Between two looks at whether an activation is over."""
@@ -92,6 +92,9 @@ class Intake:
         except SyncError as error:
             self._refuse(error)
             return
+        share = self._coder.share()
+        if share is not None and not self._staging.is_repair(stage):
+            self._connection.channel.send(Share(share))
         spent_us = (time.perf_counter_ns() - self._began_ns) // 1000
         self._connection.channel.send(Staged(stage.lineage, stage.seq, {"stage": spent_us}))
 

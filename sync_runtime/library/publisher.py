@@ -8,12 +8,13 @@ from typing import Any, Protocol, Self
 
 import torch
 
+from sync_runtime.errors import LayoutError
 from sync_runtime.library import engines
 from sync_runtime.library.coders import choose_coder, load_coder
 from sync_runtime.library.engines import Engine
 from sync_runtime.library.export_sessions import ExportedPublishSession
 from sync_runtime.library.publishing import PublishSession
-from sync_runtime.library.settings import GpuAccess, LibrarySettings, PublishOptions
+from sync_runtime.library.settings import NO_RANKS, GpuAccess, LibrarySettings, PublishOptions
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
 from sync_runtime.local.messages import PROTOCOLS, Coder, Hello
@@ -38,7 +39,7 @@ class Publishing(Protocol):
 
 def make_session(engine: Engine, options: PublishOptions, settings: LibrarySettings) -> PublishSession:
     """A session of this process over an engine's tensors; not yet open."""
-    weights = Weights(engine, options.wire_dtype)
+    weights = Weights(engine, options.wire_dtype, rank=options.rank, world_size=options.world_size)
     name = choose_coder(options.coder, weights)
     hello = Hello(PROTOCOLS, "publisher", options.rank, options.world_size, os.getpid(), name, settings.release)
     made = load_coder(name).make_publisher(weights, host_snapshot=options.host_snapshot)
@@ -55,7 +56,8 @@ class Publisher:
 
     Args:
         model: a `torch.nn.Module` or a mapping from names to tensors, on the CPU or one GPU. Parameters and persistent
-            buffers travel; tied weights travel once.
+            buffers travel; tied weights travel once. With several ranks: a mapping that names all tensors in every
+            rank, those that are spread as `Shard`s; what is given whole is rank 0's.
         wire_dtype: `torch.bfloat16` or `torch.float16` where fp32 tensors are masters of what the engines run.
         socket: the sidecar's socket; by default what `SYNCGROUP_SOCKET` says, else its place in every pod.
         timeout: seconds to wait for a sidecar when opening.
@@ -66,6 +68,8 @@ class Publisher:
         gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process extracts and encodes, through
             handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
         worker_socket: the GPU worker's socket, where there is one.
+        rank, world_size: which of how many processes this is. Every rank makes a publisher with the same sidecar, and
+            every rank calls `publish`: all return the same version, or all raise.
 
     Opening takes a full digest of the weights: if they are the newest version of the group, its line of versions is
     continued; otherwise a new one starts. Weights must stand still while this object is made and while `publish` runs.
@@ -82,6 +86,8 @@ class Publisher:
         self._patience_s = patience
         self._session: Publishing
         if settings.gpu_access == "CudaIpc":
+            if world_size > 1:
+                raise LayoutError(NO_RANKS)
             self._session = ExportedPublishSession(attached, options, settings.worker_socket)
         else:
             self._session = make_session(attached, options, settings)

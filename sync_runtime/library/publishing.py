@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from sync_runtime.errors import LocalError, LocalProtocolError, SidecarLostError, SyncError, WrongBaseError
-from sync_runtime.library.coders import PublishCoder
+from sync_runtime.library.coders import Encoded, PublishCoder
 from sync_runtime.library.connection import Connection
+from sync_runtime.library.shards import part_of
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
 from sync_runtime.local.channel import Channel
@@ -23,10 +25,12 @@ from sync_runtime.local.messages import (
     Blocks,
     Close,
     Closed,
+    End,
     Hello,
     Message,
     Open,
     Opened,
+    Part,
     Publish,
     Published,
 )
@@ -35,6 +39,10 @@ from sync_runtime.local.ranges import from_ranges
 ANSWER_TIMEOUT_S = 600.0
 """The longest that one version may take to become durable; a sidecar that died is noticed at once."""
 CLOSE_SLACK_S = 5.0
+FAREWELL_S = 0.5
+"""How long one of several ranks waits to hear why its sidecar hung up."""
+MIN_RANKS_WAIT_S = 0.5
+"""The shortest that a rank waits for the others when it opens."""
 
 
 class PublishSession:
@@ -45,18 +53,23 @@ class PublishSession:
         self.version: Version | None = None
         self._needs_opening = True
         self._closed = False
+        self._ranks = hello.world_size
+        self._part: Part | None = part_of(weights.holding) if self._ranks > 1 else None
         self._publishing = threading.Lock()
         self._connection = Connection(socket, hello, self)
 
     def open(self, timeout_s: float) -> None:
         """Waits for a sidecar and opens; the background thread ends where that fails."""
         self._connection.start()
-        deadline = time.monotonic() + timeout_s
+        deadline, was_there = time.monotonic() + timeout_s, False
         try:
             while not self._connection.is_open:
-                self._connection.wait_connected(max(0.0, deadline - time.monotonic()))
+                rest_s = deadline - time.monotonic()
+                self._check_alone(timeout_s, is_alone=was_there and rest_s <= 0)
+                self._connection.wait_connected(max(0.0, rest_s))
+                was_there = True
                 with self._connection.streaming, suppress(SidecarLostError):  # it died again: wait for the next one
-                    self._open_fully()
+                    self._open_fully(rest_s)
         except BaseException:
             self._connection.close()
             raise
@@ -70,12 +83,29 @@ class PublishSession:
         with self._publishing, connection.streaming:
             channel = self._opened_channel(patience_s)
             request = Publish(step, label, "fast")
-            encoded = self._coder.encode()
-            connection.stream(channel, request, encoded.chunks, encoded.finish)
-            done = connection.answer(channel, request, Published, ANSWER_TIMEOUT_S)
-            self._coder.published(done.digest)
+            try:
+                self._send_version(channel, request)
+                done = connection.answer(channel, request, Published, ANSWER_TIMEOUT_S)
+            except SidecarLostError as error:
+                farewell = connection.farewell(channel, FAREWELL_S) if self._ranks > 1 else None
+                raise error if farewell is None else SidecarLostError(f"{farewell}; all ranks open again") from error
+            self._coder.published(self._share_of(done.digest))
             self.version = Version(done.lineage, done.seq, done.digest, step)
             return self.version
+
+    def _send_version(self, channel: Channel, request: Publish) -> None:
+        """One of several ranks begins before it encodes: where that fails, the others hear of it."""
+        if self._ranks == 1:
+            encoded = self._coder.encode()
+            self._connection.stream(channel, request, encoded.chunks, encoded.finish)
+            return
+        made: list[Encoded] = []
+
+        def chunks() -> Iterator[memoryview]:
+            made.append(self._coder.encode())
+            yield from made[0].chunks
+
+        self._connection.stream(channel, request, chunks(), lambda: _finished(made))
 
     def close(self, drain_s: float) -> bool:
         """Hangs up after the last version is out, or after `drain_s`."""
@@ -101,13 +131,13 @@ class PublishSession:
             if self._needs_opening:
                 return
             try:
-                channel, opened = self._open(self._coder.resuming(), resume=True)
+                channel, opened = self._resume()
             except WrongBaseError:
                 self._needs_opening = True  # by the next publish, when weights stand still
                 with self._connection.changed:
                     self._connection.changed.notify_all()
                 return
-            self._coder.resumed(opened)
+            self._coder.resumed(replace(opened, digest=self._share_of(opened.digest)))
             self._go_on(channel, opened)
 
     def work(self, message: Message) -> bool:
@@ -157,33 +187,70 @@ class PublishSession:
             self._connection.streaming.release()  # the background thread opens too
             try:
                 self._connection.wait_until(self._can_go_on, rest_s)
+            except SidecarLostError:
+                self._check_alone(patience_s, is_alone=self._connection.is_connected)
+                raise
             finally:
                 self._connection.streaming.acquire()
-            if self._needs_opening:
-                self._open_fully()
+            if self._needs_opening and not self._connection.is_open:
+                self._open_fully(deadline - time.monotonic())
         return self._connection.open_channel
 
     def _can_go_on(self) -> bool:
         return self._connection.is_open or (self._needs_opening and self._connection.is_connected)
 
-    def _open_fully(self) -> None:
+    def _open_fully(self, rest_s: float) -> None:
+        """With the weights; a rank waits for the others so long."""
         opening = self._coder.opening()
-        channel, opened = self._open(opening.digests, resume=False, chunks=opening.chunks)
-        self._coder.opened(opened)
+        timeout_s = ANSWER_TIMEOUT_S if self._ranks == 1 else max(MIN_RANKS_WAIT_S, rest_s)
+        channel, request = self._send_open(opening.digests, resume=False, chunks=opening.chunks)
+        try:
+            opened = self._connection.answer(channel, request, Opened, timeout_s)
+        except SidecarLostError as error:
+            if self._ranks > 1:
+                raise SidecarLostError(f"{error}; all {self._ranks} ranks must open") from error
+            raise
+        self._coder.opened(replace(opened, digest=self._share_of(opened.digest)))
         self._go_on(channel, opened)
 
-    def _open(
+    def _resume(self) -> tuple[Channel, Opened]:
+        """Without weights. While other ranks are missing, whoever publishes is not kept waiting for the lock."""
+        channel, request = self._send_open(self._coder.resuming(), resume=True)
+        if self._ranks > 1:
+            self._connection.streaming.release()
+        try:
+            return channel, self._connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S)
+        finally:
+            if self._ranks > 1:
+                self._connection.streaming.acquire()
+
+    def _send_open(
         self, digests: tuple[str, ...], *, resume: bool, chunks: Iterable[memoryview] | None = None
-    ) -> tuple[Channel, Opened]:
+    ) -> tuple[Channel, Open]:
         channel, document = self._connection.channel, self._weights.layout.document
         request = Open(len(document), chunks is not None, digests, resume)
+        if self._part is not None:
+            channel.send(self._part)
 
         def parts() -> Iterator[memoryview]:
             yield memoryview(document)
             yield from chunks or ()
 
         self._connection.stream(channel, request, parts())
-        return channel, self._connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S)
+        return channel, request
+
+    def _share_of(self, digest: str | None) -> str:
+        """What this rank's weights add to a version's digest: with one rank, all of it."""
+        found = digest if self._ranks == 1 else self._connection.replies.share
+        if found is None:
+            raise LocalProtocolError("the sidecar did not say what this rank adds to the version's digest")
+        return found
+
+    def _check_alone(self, timeout_s: float, *, is_alone: bool) -> None:
+        if is_alone and self._ranks > 1:
+            raise SidecarLostError(
+                f"not all of {self._ranks} ranks were there within {timeout_s:.3g} s: try again when they are back"
+            )
 
     def _go_on(self, channel: Channel, opened: Opened) -> None:
         if opened.lineage is None or opened.seq is None or opened.digest is None:
@@ -191,3 +258,7 @@ class PublishSession:
         self.version = Version(opened.lineage, opened.seq, opened.digest, opened.step)
         self._needs_opening = False
         self._connection.set_open(channel)
+
+
+def _finished(made: list[Encoded]) -> End:
+    return made[0].finish()

@@ -21,6 +21,7 @@ from sync_runtime.local.messages import (
     Published,
     Scrub,
     Scrubbed,
+    Share,
     name_of,
 )
 
@@ -44,6 +45,8 @@ class Replies:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         """Notified whenever anything arrives; owners of other news share it."""
+        self.share: str | None = None
+        """What this rank adds to the digest of the version that was answered last; None: it is the only rank."""
         self._expected: set[str] = set()
         self._found: dict[str, Message | SyncError] = {}
 
@@ -57,6 +60,9 @@ class Replies:
         """Keeps an answer; False where the message is none, or nobody waits for it."""
         name = message.request if isinstance(message, Error) else _REQUEST_OF.get(type(message))
         with self.changed:
+            if isinstance(message, Share):
+                self.share = message.digest
+                return True
             if name is None or name not in self._expected:
                 return False
             self._expected.discard(name)

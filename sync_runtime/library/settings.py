@@ -22,6 +22,9 @@ ENV_WORKER_SOCKET: Final = f"{names.ENV_PREFIX}GPU_WORKER_SOCKET"
 WORKER_SOCKET_PATH: Final = f"{names.RUN_DIR}/gpu-worker.sock"
 
 
+NO_RANKS: Final = 'a GPU worker serves one rank: several ranks need gpu_access "InProcess"'
+
+
 @dataclass(frozen=True)
 class LibrarySettings:
     """Where the sidecar is, and who asks."""

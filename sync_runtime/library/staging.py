@@ -97,6 +97,18 @@ class Staging:
         del self._layers[:done]
         self._refold(fold)
 
+    def upto(self, ref: VersionRef, fold: Fold) -> tuple[Version | None, Any]:
+        """A staged version and the one list that leads there from live; None where it is not staged."""
+        last = max((at for at, staged in enumerate(self._layers) if staged.version.ref == ref), default=-1)
+        if last < 0:
+            return None, None
+        if last == len(self._layers) - 1:
+            return self._layers[last].version, self.folded
+        folded = self._layers[0].layer
+        for staged in self._layers[1 : last + 1]:
+            folded = fold(folded, staged.layer)
+        return self._layers[last].version, folded
+
     def unstage(self, after: VersionRef | None, fold: Fold) -> None:
         """Forgets what was staged after a version; after None or a version that is not here, everything staged."""
         kept = 0

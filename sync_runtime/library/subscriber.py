@@ -7,11 +7,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from sync_runtime.errors import LayoutError
 from sync_runtime.library import engines
 from sync_runtime.library.coders import StageCoder, choose_coder, load_coder
 from sync_runtime.library.engines import Engine
 from sync_runtime.library.export_sessions import ExportedSubscribeSession
-from sync_runtime.library.settings import GpuAccess, LibrarySettings, SubscribeOptions
+from sync_runtime.library.settings import NO_RANKS, GpuAccess, LibrarySettings, SubscribeOptions
 from sync_runtime.library.subscribing import SubscribeSession
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
@@ -83,7 +84,7 @@ def make_session(
     guard: Callable[[StageCoder], StageCoder] = lambda coder: coder,
 ) -> SubscribeSession:  # fmt: skip
     """A session of this process over an engine's tensors; not yet open. `guard` may stand between it and its coder."""
-    weights = Weights(engine)
+    weights = Weights(engine, rank=options.rank, world_size=options.world_size)
     name = choose_coder(options.coder, weights)
     hello = Hello(PROTOCOLS, "subscriber", options.rank, options.world_size, os.getpid(), name, settings.release)
     made: list[SubscribeSession] = []
@@ -92,7 +93,12 @@ def make_session(
         made[0].between()
 
     coder = guard(load_coder(name).make_subscriber(weights, between))
-    scrubs = name == "library" if options.auto_scrub is None else options.auto_scrub
+    # A scrub of several ranks is one of all of them: only their user knows when all can take part.
+    scrubs = name == "library" and not weights.is_part if options.auto_scrub is None else options.auto_scrub
+    if scrubs and weights.is_part:
+        raise LayoutError(
+            "several ranks do not scrub by themselves: leave out `auto_scrub` and call `scrub` in every rank"
+        )
     made.append(SubscribeSession(weights, coder, settings.socket, hello, auto_scrub=scrubs))
     return made[0]
 
@@ -113,7 +119,8 @@ class Subscriber:
 
     Args:
         model: a `torch.nn.Module` or a mapping from names to tensors, on the CPU or one GPU, with the names, shapes and
-            dtypes that the trainer publishes.
+            dtypes that the trainer publishes. With several ranks: a mapping that names all tensors in every rank, those
+            that are spread as `Shard`s, cut where the trainer's are; what other ranks than 0 give whole is a copy.
         socket: the sidecar's socket; by default what `SYNCGROUP_SOCKET` says, else its place in every pod.
         timeout: seconds to wait for a sidecar when opening.
         patience: seconds that `activate` waits for the sidecar's leave.
@@ -124,6 +131,8 @@ class Subscriber:
         gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process decodes and applies, through
             handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
         worker_socket: the GPU worker's socket, where there is one.
+        rank, world_size: which of how many processes of one engine this is. Every rank calls `activate` (and `scrub`)
+            at the same safe point: all switch to the newest version that all have staged, or none does.
     """
 
     def __init__(
@@ -137,6 +146,8 @@ class Subscriber:
         self._patience_s = patience
         self._session: Subscribing
         if settings.gpu_access == "CudaIpc":
+            if world_size > 1:
+                raise LayoutError(NO_RANKS)
             self._session = ExportedSubscribeSession(attached, options, settings.worker_socket)
         else:
             self._session = make_session(attached, options, settings)

@@ -16,6 +16,7 @@ from sync_runtime.errors import FenceError, LocalError, LocalProtocolError, Noth
 from sync_runtime.library.coders import StageCoder
 from sync_runtime.library.connection import Connection
 from sync_runtime.library.intake import TURN_S, Intake
+from sync_runtime.library.shards import part_of
 from sync_runtime.library.staging import Staging
 from sync_runtime.library.version import Version
 from sync_runtime.library.weights import Weights
@@ -38,10 +39,13 @@ from sync_runtime.local.messages import (
     Scrubbed,
     Stage,
     Unstage,
+    VersionRef,
 )
 
 ANSWER_TIMEOUT_S = 600.0
 _LOOK_S = 1.0
+NOTHING = VersionRef("0" * 32, 0)
+"""What one of several ranks asks leave for that has no version, nor anything staged."""
 
 
 class SubscribeSession:
@@ -62,6 +66,7 @@ class SubscribeSession:
         """A version whose scatter began and did not end, with its list."""
         self._using = threading.Lock()
         """Held by whoever reads or writes live weights in a way that must not overlap."""
+        self._ranks = hello.world_size
         self.connection = Connection(socket, hello, self)
         self._intake = Intake(self.connection, coder, self.staging, lambda: self._activating)
 
@@ -70,8 +75,11 @@ class SubscribeSession:
         self.connection.start()
         try:
             self.connection.wait_until(lambda: self.connection.is_open, timeout_s)
-        except BaseException:
+        except BaseException as error:
+            is_alone = self._ranks > 1 and self.connection.is_connected and isinstance(error, SidecarLostError)
             self.connection.close()
+            if is_alone:
+                raise SidecarLostError(f"not all of {self._ranks} ranks were there within {timeout_s:.3g} s") from error
             raise
 
     @property
@@ -115,7 +123,7 @@ class SubscribeSession:
     def activate(self, patience_s: float) -> Version | None:
         """One switch or none."""
         self.check()
-        if self._torn is None and self.staging.staged is None:
+        if self._torn is None and self.staging.staged is None and self._ranks == 1:
             return None
         with self._using:
             mended = self._mend()
@@ -161,12 +169,17 @@ class SubscribeSession:
     def _activate(self, patience_s: float) -> Version | None:
         with self.connection.changed:
             version, layer = self.staging.staged, self.staging.folded
-            if version is None:
+            wanted = NOTHING if self.staging.top is None else self.staging.top.ref
+            if version is None and self._ranks == 1:
                 return None
-            self._activating = True
+            self._activating = version is not None  # else it only takes part: nothing is written
         try:
             channel = self.connection.open_channel
-            self.connection.ask(channel, Activate(version.lineage, version.seq), Go, patience_s)
+            leave = self.connection.ask(channel, Activate(wanted.lineage, wanted.seq), Go, patience_s)
+            if self._ranks > 1 and version is not None:  # the newest that all ranks have
+                version, layer = self.staging.upto(VersionRef(leave.lineage, leave.seq), self._coder.fold)
+            if version is None:
+                return None
             self._write(version, layer)
         except FenceError:
             with self.connection.changed:
@@ -226,12 +239,19 @@ class SubscribeSession:
         with self._using, self.connection.streaming:
             channel, opening, document = self.connection.channel, self._coder.opening(), self._weights.layout.document
             request = Open(len(document), opening.chunks is not None, opening.digests, False)
+            if self._ranks > 1:
+                channel.send(part_of(self._weights.holding, opening.block_digests))
             self.connection.stream(channel, request, _parts(document, opening.chunks))
-            opened = self.connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S)
-            with self.connection.changed:
-                self.staging.live = _version(opened)
-                self.staging.is_poisoned = False
+            if self._ranks == 1:
+                self._opened(self.connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S))
+        if self._ranks > 1:  # other ranks may be long in coming: nobody waits for a lock meanwhile, or writes
+            self._opened(self.connection.answer(channel, request, Opened, ANSWER_TIMEOUT_S))
         self.connection.set_open(channel)
+
+    def _opened(self, opened: Opened) -> None:
+        with self.connection.changed:
+            self.staging.live = _version(opened)
+            self.staging.is_poisoned = False
 
     def work(self, message: Message) -> bool:
         """Streams of staged versions, and news."""

@@ -12,8 +12,10 @@ import torch
 
 from sync_runtime.errors import LayoutError
 from sync_runtime.library.engines import Engine
+from sync_runtime.library.shards import Holding, holding_of, layout_shards, places_of
 from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.layout import Layout, TensorSpec, make_layout
+from sync_runtime.tensors.places import held_spec
 
 _WIRE_NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "float16": "F16",
@@ -36,21 +38,32 @@ def wire_name(dtype: torch.dtype) -> str:
 class Weights:
     """An engine's tensors, with the layout that they had when this was made.
 
-    `wire_dtype`: fp32 tensors are masters; they travel rounded to this dtype.
+    `wire_dtype`: fp32 tensors are masters; they travel rounded to this dtype. `rank`: of those that hold the tensors
+    together.
     """
 
-    def __init__(self, engine: Engine, wire_dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, engine: Engine, wire_dtype: torch.dtype | None = None, *, rank: int = 0, world_size: int = 1
+    ) -> None:
         if wire_dtype is not None and wire_dtype not in CAST_DTYPES:
             raise LayoutError(f"the wire dtype is {wire_dtype}; fp32 masters travel as bfloat16 or float16")
         self._engine, self._cast = engine, wire_dtype
-        tensors = engine.tensors()
+        tensors, shards = engine.tensors(), engine.shards()
         if not tensors:
             raise LayoutError("the model has no tensors")
         listed = [
-            (name, wire_name(self.wire_dtype_of(tensor)), tuple(tensor.shape)) for name, tensor in tensors.items()
+            (name, wire_name(self.wire_dtype_of(one)), shards[name].shape if name in shards else tuple(one.shape))
+            for name, one in tensors.items()
         ]
-        self.layout: Layout = make_layout(listed, tied=engine.ties())
+        self.layout: Layout = make_layout(listed, tied=engine.ties(), shards=layout_shards(shards))
         self.blocks = BlockMap(self.layout)
+        self.places = places_of(self.layout, shards)
+        """Of tensors that this process holds a part of."""
+        self.holding: Holding = holding_of(self.blocks, shards, self.places, rank)
+        self.is_part = world_size > 1
+        """Whether other ranks hold the rest."""
+        if not self.is_part and len(self.holding.counted) < self.blocks.num_blocks:
+            raise LayoutError("shards that are not all of the model need the other ranks: say `rank` and `world_size`")
         self.device = _one_device(tensors)
 
     @property
@@ -78,9 +91,10 @@ class Weights:
 
     def _check(self, spec: TensorSpec, tensor: torch.Tensor) -> None:
         have = (wire_name(self.wire_dtype_of(tensor)), tuple(tensor.shape))
-        if have != (spec.dtype.name, spec.shape):
+        held = held_spec(spec, self.places).shape
+        if have != (spec.dtype.name, held):
             raise LayoutError(
-                f"{spec.name!r} has become {have[0]}{list(have[1])}; it was {spec.dtype.name}{list(spec.shape)} "
+                f"{spec.name!r} has become {have[0]}{list(have[1])}; it was {spec.dtype.name}{list(held)} "
                 "when it was opened: open again"
             )
         if tensor.device != self.device:

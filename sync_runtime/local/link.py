@@ -112,11 +112,37 @@ class LinkHandler(Protocol):
         """The library is gone, as the last call for it. What it had not finished is void."""
 
 
+class Library(Protocol):
+    """A library as sessions see it: one connection, or several ranks that act as one."""
+
+    @property
+    def hello(self) -> Hello:
+        """What it said of itself."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is gone; `detached` follows."""
+
+    async def send(self, message: Message) -> None:
+        """Sends a message without a stream; raises LibraryLostError."""
+
+    async def send_quietly(self, message: Message) -> None:
+        """News that an end which is gone does not need."""
+
+    async def stream(
+        self, begin: Message, chunks: Iterable[bytes | memoryview] | AsyncIterable[bytes | memoryview], end: End
+    ) -> None:
+        """Sends a message and the bytes that follow it."""
+
+    def hang_up(self) -> None:
+        """Ends the connection; `detached` follows."""
+
+
 class LibraryLink:
     """A library that was let in."""
 
     def __init__(self, frames: FrameSocket, ring: Ring, hello: Hello, pid: int) -> None:
-        self.hello = hello
+        self._hello = hello
         self.pid = pid
         """The user's process as the sidecar sees it; 0 where it cannot."""
         self._frames, self._ring = frames, ring
@@ -126,6 +152,11 @@ class LibraryLink:
         self._stream: str | None = None
         self._discarding = False
         self._lost: str | None = None
+
+    @property
+    def hello(self) -> Hello:
+        """What it said of itself."""
+        return self._hello
 
     async def send(self, message: Message) -> None:
         """Sends a message without a stream; raises LibraryLostError."""

@@ -115,6 +115,23 @@ class Open:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several ranks, before its OPEN: the blocks that it counts, and those it holds besides."""
+
+    blocks: Ranges
+    copies: Ranges
+    digests: str
+    """Of a subscriber's blocks, one after the other: those that it counts, then its copies."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several ranks adds to the digest of the version that the next message names."""
+
+    digest: str
+
+
+@dataclass(frozen=True)
 class Opened:
     """Where both go on; a subscriber whose state is no known version gets nulls."""
 
@@ -281,7 +298,7 @@ class Head:
 Message = (
     Hello | Welcome | Error | Data | Credit | End | Cancel | Open | Opened | Publish | Published | Close | Closed
     | Stage | Staged | Activate | Go | Activated | Unstage | Scrub | Scrubbed | Blocks | Anchor | Note | Head
-    | Known
+    | Known | Part | Share
 )  # fmt: skip
 
 BEGINS_STREAM: Final = (Open, Publish, Stage, Anchor)

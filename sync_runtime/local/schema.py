@@ -35,10 +35,12 @@ from sync_runtime.local.messages import (
     Note,
     Open,
     Opened,
+    Part,
     Publish,
     Published,
     Scrub,
     Scrubbed,
+    Share,
     Stage,
     Staged,
     Totals,
@@ -140,10 +142,11 @@ _STEP = {"step": _optional(_int(-MAX_INT - 1))}
 _REF = _optional(_record(VersionRef, _NAME))
 _CODEC = {"codec": _one_of("fast", "tight", "auto")}
 _TIMINGS = {"timings_us": _timings}
+_DIGESTS = _matching("(?:[0-9a-f]{32})*", "a whole number of digests")
 _TOTALS = _record(
     Totals,
     {**_CODEC, "blocks": _int(), "changed": _int(), "digest": _DIGEST,
-     "digest_changes": _matching("(?:[0-9a-f]{32})*", "a whole number of digests")},
+     "digest_changes": _DIGESTS},
 )  # fmt: skip
 
 
@@ -198,6 +201,8 @@ _SPECS = (
     Spec(39, Scrubbed, 4 * _MIB, {"passed": _bool, "blocks": _ranges}),
     Spec(40, Blocks, 4 * _MIB, {"blocks": _ranges}),
     Spec(42, Anchor, 4 * _MIB, {**_NAME, "blocks": _ranges}),
+    Spec(43, Part, 64 * _MIB, {"blocks": _ranges, "copies": _ranges, "digests": _DIGESTS}),
+    Spec(44, Share, 4 * _KIB, {"digest": _DIGEST}),
     Spec(48, Note, 16 * _KIB, {"tokens_per_second": _optional(_int()), **_TIMINGS}),
     Spec(49, Head, 4 * _KIB, {**_NAME, "digest": _DIGEST, **_STEP}),
     Spec(50, Known, 4 * _KIB, {**_NAME, "digest": _DIGEST, **_STEP}),

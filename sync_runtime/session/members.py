@@ -20,7 +20,7 @@ from sync_runtime.errors import (
     WrongBaseError,
 )
 from sync_runtime.local import messages as local
-from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.link import Library
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.position import newest_whole, next_step
 from sync_runtime.session.scrub import Scrubber, ScrubContext
@@ -42,7 +42,7 @@ class EngineSession:
         self._stager = Stager(self._weights, context.versions)
         parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
         self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance))
-        self._library: LibraryLink | None = None
+        self._library: Library | None = None
         self._opening: OpenIntake | None = None
         self._staging = False
         self.refused: set[ObjectKey] = set()
@@ -142,7 +142,7 @@ class EngineSession:
 
     # --- what the library says ---------------------------------------------------------------------------------------
 
-    async def attached(self, library: LibraryLink) -> None:
+    async def attached(self, library: Library) -> None:
         """A library is in. One that comes right after the last one's end waits until that is seen."""
         end_s = time.monotonic() + HANDOVER_S
         while self._library is not None:
@@ -151,7 +151,7 @@ class EngineSession:
             await asyncio.sleep(HANDOVER_POLL_S)
         self._library = library
 
-    async def message(self, library: LibraryLink, message: local.Message) -> None:
+    async def message(self, library: Library, message: local.Message) -> None:
         """A message of the library."""
         match message:
             case local.Open():
@@ -180,14 +180,14 @@ class EngineSession:
             case _:
                 raise LocalProtocolError(f"a subscriber does not send {type(message).__name__}")
 
-    async def data(self, library: LibraryLink, data: memoryview) -> None:
+    async def data(self, library: Library, data: memoryview) -> None:
         """Bytes of the layout or of a state."""
         if self._opening is not None:
             self._opening.take(data)
         elif not self._scrubber.append(data):
             raise LocalProtocolError("bytes of a state came where none was announced")
 
-    async def detached(self, library: LibraryLink, reason: str) -> None:
+    async def detached(self, library: Library, reason: str) -> None:
         """The library is gone, and what was staged in it."""
         if library is not self._library:
             return
@@ -203,7 +203,7 @@ class EngineSession:
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
-    async def _end(self, library: LibraryLink) -> None:
+    async def _end(self, library: Library) -> None:
         if self._scrubber.is_running:
             await self._scrubber.end(library)
             self._timed_since("scrub")
@@ -214,7 +214,7 @@ class EngineSession:
             opening, self._opening = self._opening, None
             await self._opened(library, opening)
 
-    async def _opened(self, library: LibraryLink, opening: OpenIntake) -> None:
+    async def _opened(self, library: Library, opening: OpenIntake) -> None:
         layout, mirror, digest = await opening.finish()
         self._weights.opened(layout, mirror, digest)
         found = self._known(digest)
@@ -272,7 +272,7 @@ class EngineSession:
             self._staging = True
             self._context.spawn(self._stage(self._library, found))
 
-    def _leave_lineage(self, library: LibraryLink) -> None:
+    def _leave_lineage(self, library: Library) -> None:
         """The trainer went another way: what is staged of the lineage that ended is void, at both ends."""
         staged, head = self._weights.staged, self._context.versions.head
         if self._void or (head is not None and any(one.lineage != head.lineage for one in staged)):
@@ -293,7 +293,7 @@ class EngineSession:
             key = newest_whole(self._weights.live, usable, head) if self.out_of_service() else None
         return None if key is None else self._context.spool.stored(key)
 
-    async def _stage(self, library: LibraryLink, stored: StoredObject) -> None:
+    async def _stage(self, library: Library, stored: StoredObject) -> None:
         try:
             is_whole = await self._stager.stage(library, stored)
         except LibraryLostError:
@@ -320,7 +320,7 @@ class EngineSession:
         self._context.changed()
         self._advance()
 
-    async def _stage_failed(self, library: LibraryLink, stored: StoredObject, error: SyncError) -> None:
+    async def _stage_failed(self, library: Library, stored: StoredObject, error: SyncError) -> None:
         """A sequence fault: both ends disagree on where they are, and a full digest decides. Otherwise: our bug.
 
         The library opens again with its state when it is hung up on; what it proves to be is where all goes on.
@@ -340,7 +340,7 @@ class EngineSession:
 
     # --- activating --------------------------------------------------------------------------------------------------
 
-    async def _activate(self, library: LibraryLink, version: VersionRef) -> None:
+    async def _activate(self, library: Library, version: VersionRef) -> None:
         """Leave at a safe point: staged, of the lineage that is followed, under the current term."""
         versions, head = self._context.versions, self._context.versions.head
         if version == self._weights.live and version not in self._weights.staged:  # a repair of what is live

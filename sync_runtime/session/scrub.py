@@ -16,7 +16,7 @@ from sync_runtime.bucket.objects import ranges_of
 from sync_runtime.bucket.stored import StoredObject
 from sync_runtime.errors import DigestError, SyncError, WrongBaseError
 from sync_runtime.local import messages as local
-from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.link import Library
 from sync_runtime.local.ranges import from_ranges
 from sync_runtime.session.lists import ListStream, whole_blocks
 from sync_runtime.session.machine import Machine, ServiceEffect, ServiceEvent, ServiceState
@@ -109,18 +109,18 @@ class Scrubber:
         if self._context.machine.state is ServiceState.POISONED and not self._mended:
             raise DigestError("a scrub found wrong weights, and their repair is not staged yet: try again")
 
-    def unstaged(self, library: LibraryLink) -> None:
+    def unstaged(self, library: Library) -> None:
         """The library forgot what was staged, a repair among it."""
         if self._wrong and self._mended:
             self._mended = False
             self._context.spawn(self._repair(library))
 
-    def arrived(self, library: LibraryLink, stored: StoredObject) -> None:
+    def arrived(self, library: Library, stored: StoredObject) -> None:
         """An object is in the spool; it may be the one that live weights are to be mended with."""
         if stored.key in self.repairs():
             self._context.spawn(self._repair(library))
 
-    def missing(self, library: LibraryLink, key: ObjectKey) -> None:
+    def missing(self, library: Library, key: ObjectKey) -> None:
         """Nobody has an object now. It is asked for again for a while; then whole weights follow."""
         if key in self.repairs():
             self._misses += 1
@@ -128,7 +128,7 @@ class Scrubber:
                 self._context.note("NoRepair", f"nobody has the right blocks of version {key.target_seq}")
                 library.hang_up()  # it opens again: its weights are no known version
 
-    async def begin(self, library: LibraryLink, message: local.Scrub) -> None:
+    async def begin(self, library: Library, message: local.Scrub) -> None:
         """SCRUB came; with `state` the weights follow."""
         weights, machine = self._context.weights, self._context.machine
         if VersionRef(message.lineage, message.seq) != weights.live:
@@ -148,7 +148,7 @@ class Scrubber:
         self._intake.append(data)
         return True
 
-    async def end(self, library: LibraryLink) -> None:
+    async def end(self, library: Library) -> None:
         """Compares the live weights with what they should be, and sends right bits for what differs."""
         message, self._asked = self._asked, None
         intake, self._intake = self._intake, None
@@ -189,7 +189,7 @@ class Scrubber:
         else:
             self._context.note("ScrubFailed", f"live weights are not version {live.seq}: {len(blocks)} blocks differ")
 
-    async def _repair(self, library: LibraryLink) -> None:
+    async def _repair(self, library: Library) -> None:
         """Right bits for the blocks that differ, from the live version to itself; what is not here is asked for."""
         if self._handing or self._mended or not self._wrong:
             return
@@ -203,7 +203,7 @@ class Scrubber:
         if self._mended:
             self._context.mended()
 
-    async def _repair_list(self, library: LibraryLink) -> None:
+    async def _repair_list(self, library: Library) -> None:
         """The mirror's bits."""
         weights, blocks = self._context.weights, self._wrong
         mirror, live = weights.mirror, weights.live
@@ -214,7 +214,7 @@ class Scrubber:
         message = local.Stage(live.lineage, live.seq, weights.digest or "", None, ref, "list", stream.size_bytes)
         await self._context.stager.hand_over(library, message, stream.chunks(), self._taken)
 
-    async def _mend(self, library: LibraryLink) -> None:
+    async def _mend(self, library: Library) -> None:
         """The trainer's bits, which a signed anchor of these blocks brings."""
         for key in self.repairs():
             stored = self._context.weights.stored(key)

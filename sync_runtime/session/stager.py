@@ -18,7 +18,7 @@ from sync_runtime.codec.frame import END_RECORD, pack_header
 from sync_runtime.delta.apply import StagedBlock
 from sync_runtime.errors import ChainError, DigestError, FormatError, LibraryLostError, SyncError
 from sync_runtime.local import messages as local
-from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.link import Library
 from sync_runtime.offline.anchors import anchor_header, raw_anchor_bytes, raw_record, read_anchor
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.session.lists import ListStream
@@ -43,7 +43,7 @@ class Stager:
         self._handing: VersionRef | None = None
         self._taken: Callable[[], None] | None = None
 
-    async def stage(self, library: LibraryLink, stored: StoredObject) -> bool:
+    async def stage(self, library: Library, stored: StoredObject) -> bool:
         """Stages an object; True: whole weights were written, and the live version is its target now."""
         if not stored.key.is_anchor:
             if library.hello.coder == "library":
@@ -54,7 +54,7 @@ class Stager:
         return await self._anchor(library, stored)
 
     async def mend(
-        self, library: LibraryLink, stored: StoredObject, numbers: Sequence[int], taken: Callable[[], None]
+        self, library: Library, stored: StoredObject, numbers: Sequence[int], taken: Callable[[], None]
     ) -> None:
         """Stages right blocks of the live version over wrong ones (coder `library`); raises as `hand_over` does."""
         await self._unpack(library, stored, stored.key.target, numbers, taken)
@@ -72,7 +72,7 @@ class Stager:
 
     async def hand_over(
         self,
-        library: LibraryLink,
+        library: Library,
         message: local.Stage,
         chunks: Iterable[memoryview] | AsyncIterable[bytes],
         taken: Callable[[], None] | None = None,
@@ -92,7 +92,7 @@ class Stager:
     def _staged(self, stored: StoredObject) -> Callable[[], None]:
         return lambda: self._weights.stage(stored.key.target, str(stored.facts.target.digest))
 
-    async def _list(self, library: LibraryLink, stored: StoredObject) -> None:
+    async def _list(self, library: Library, stored: StoredObject) -> None:
         layout, stages, base = self._weights.layout_of(stored), self._weights.stages, stored.key.base
         if stages is None or base is None:
             return
@@ -108,14 +108,14 @@ class Stager:
             stages.unstage(self._weights.newest or stages.active)
             raise
 
-    async def _object(self, library: LibraryLink, stored: StoredObject) -> None:
+    async def _object(self, library: Library, stored: StoredObject) -> None:
         view = await asyncio.to_thread(stored.view)
         message = self._message(stored, stored.key.base, "object", len(view))
         await self.hand_over(library, message, _cut(view), self._staged(stored))
 
     async def _unpack(
         self,
-        library: LibraryLink,
+        library: Library,
         stored: StoredObject,
         base: VersionRef | None,
         numbers: Sequence[int],
@@ -127,7 +127,7 @@ class Stager:
         message = self._message(stored, base, "object", raw_anchor_bytes(blocks, numbers))
         await self.hand_over(library, message, _raw(view, blocks, stored.key.target_seq, numbers), taken)
 
-    async def _anchor(self, library: LibraryLink, stored: StoredObject) -> bool:
+    async def _anchor(self, library: Library, stored: StoredObject) -> bool:
         target, weights = stored.key.target, self._weights
         digest = self._versions.digest(target) or str(stored.facts.target.digest)
         if library.hello.coder == "library":
@@ -148,7 +148,7 @@ class Stager:
             raise
         return True
 
-    async def _leap(self, library: LibraryLink, stored: StoredObject, mirror: Mirror) -> None:
+    async def _leap(self, library: Library, stored: StoredObject, mirror: Mirror) -> None:
         """Whole weights for an engine in service: it gets the difference to what it has, as any other version."""
         weights = self._weights
         live, old = weights.live, weights.mirror

@@ -177,20 +177,20 @@ class Sidecar:
 
     async def attached(self, library: LibraryLink) -> None:
         """A library is in."""
-        await self.role.engine.attached(library)
+        await self.role.libraries.attached(library)
 
     async def message(self, library: LibraryLink, message: LocalMessage) -> None:
         """A message of a library."""
-        await self.role.engine.message(library, message)
+        await self.role.libraries.message(library, message)
 
     async def data(self, library: LibraryLink, data: memoryview) -> None:
         """Bytes of a library's stream."""
-        await self.role.engine.data(library, data)
+        await self.role.libraries.data(library, data)
 
     async def detached(self, library: LibraryLink, reason: str) -> None:
         """A library is gone."""
         _log.warning("the user's process (pid %d) is gone: %s", library.pid, reason)
-        await self.role.engine.detached(library, reason)
+        await self.role.libraries.detached(library, reason)
         self.keeper.wake()
 
     # --- events ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.session.incoming import MemberContext
 from sync_runtime.session.machine import ServiceState
 from sync_runtime.session.members import EngineSession
+from sync_runtime.session.ranks.subscribing import EngineRanks
 from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import place
 from sync_runtime.session.weights import EngineContext
@@ -62,6 +63,7 @@ class Rollout:
                 spawn=sidecar.spawn,
             )
         )
+        self.libraries = EngineRanks(self.engine)
         self.receiver = ReceiverSession(
             MemberContext(
                 spool=sidecar.spool,

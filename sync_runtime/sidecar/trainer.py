@@ -17,6 +17,7 @@ from sync_runtime.identity.signing import Signer
 from sync_runtime.session.catch_up import Maker, MakerSettings
 from sync_runtime.session.machine import PublishState
 from sync_runtime.session.publish import PublisherSession, TrainerContext
+from sync_runtime.session.ranks.publishing import PublisherRanks
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import EXTRACT
 
@@ -53,6 +54,7 @@ class Trainer:
                 failed=self._failed,
             )
         )
+        self.libraries = PublisherRanks(self.engine)
 
     def start(self) -> None:
         """Nothing to dial."""

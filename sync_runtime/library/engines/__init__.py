@@ -14,6 +14,8 @@ from sync_runtime.errors import LayoutError
 if TYPE_CHECKING:
     import torch
 
+    from sync_runtime.library.shards import Shard
+
 ENGINES: Mapping[str, str] = {"module": "sync_runtime.library.engines.module"}
 """Adapters by name."""
 
@@ -26,6 +28,9 @@ class Engine(Protocol):
 
     def ties(self) -> Mapping[str, str]:
         """Other names of tensors: alias -> name."""
+
+    def shards(self) -> Mapping[str, Shard]:
+        """What this rank holds of tensors that are spread over ranks; tensors that are not named are whole."""
 
 
 class Adapter(Protocol):

@@ -13,6 +13,7 @@ import torch
 
 from sync_runtime.errors import LayoutError
 from sync_runtime.library.engines import Engine
+from sync_runtime.library.shards import Shard
 
 _COMPILED = "_orig_mod."
 _EXTRA_STATE = "_extra_state"
@@ -32,6 +33,10 @@ class ModuleEngine:
         """All names of tied tensors but the first."""
         return {alias: names[0] for names, _ in self._by_memory() for alias in names[1:]}
 
+    def shards(self) -> Mapping[str, Shard]:
+        """The shards of a mapping; a module's tensors are whole."""
+        return {name: value for name, value in _items(self._model) if isinstance(value, Shard)}
+
     def _by_memory(self) -> list[tuple[list[str], torch.Tensor]]:
         """Tensors with their names; several where they are one memory seen the same way."""
         found: dict[object, tuple[list[str], torch.Tensor]] = {}
@@ -43,10 +48,14 @@ class ModuleEngine:
 
     def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, value in _items(self._model):
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Shard):
+                yield name, _checked(name, value.tensor)
+            elif isinstance(value, torch.Tensor):
                 yield name, _checked(name, value)
             elif not name.endswith(_EXTRA_STATE):
-                raise LayoutError(f"{name!r} is a {type(value).__name__}; a state maps names to torch tensors")
+                raise LayoutError(
+                    f"{name!r} is a {type(value).__name__}; a state maps names to torch tensors or shards"
+                )
 
 
 def _items(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> Iterator[tuple[str, Any]]:
@@ -61,7 +70,7 @@ def _items(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> Iterator[tupl
 def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor).__name__ == "DTensor":
         raise LayoutError(
-            f"{name!r} is spread over ranks (DTensor): publish a gathered state; this engine has one rank"
+            f"{name!r} is spread over ranks (DTensor): give a mapping with a Shard of its local tensor in every rank"
         )
     if tensor.device.type == "meta":
         raise LayoutError(f"{name!r} is on the meta device and has no weights yet: load the model first")

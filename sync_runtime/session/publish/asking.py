@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.errors import ChainError, LibraryLostError, LocalProtocolError, SyncError
 from sync_runtime.local.faults import to_error
-from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.link import Library
 from sync_runtime.local.messages import Anchor, Blocks, Cancel, End, Error, Message
 from sync_runtime.local.ranges import Ranges, to_ranges
 from sync_runtime.offline.anchors import AnchorBlock, raw_anchor_bytes, read_anchor
@@ -51,7 +51,7 @@ class Asking:
         """Whether the stream that is coming in is an answer's."""
         return self._request is not None and self._request.begun is not None
 
-    async def fetch(self, library: LibraryLink, blocks: BlockMap, numbers: Sequence[int]) -> Answer:
+    async def fetch(self, library: Library, blocks: BlockMap, numbers: Sequence[int]) -> Answer:
         """Blocks of these ascending numbers; raises SyncError where the library is lost or sends something else."""
         async with self._turn:
             future: asyncio.Future[Anchor] = asyncio.get_running_loop().create_future()

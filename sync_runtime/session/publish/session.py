@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import LibraryLostError, LocalProtocolError, OldTermError, SyncError
-from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.link import Library
 from sync_runtime.local.messages import Cancel, Close, Closed, End, Message, Note, Open, Opened, Publish, Published
 from sync_runtime.session.machine import PublishEvent, PublishState, publisher_machine
 from sync_runtime.session.mirror import sweep
@@ -38,7 +38,7 @@ class PublisherSession:
     def __init__(self, context: TrainerContext) -> None:
         self._context = context
         self._machine = publisher_machine()
-        self._library: LibraryLink | None = None
+        self._library: Library | None = None
         self._free = asyncio.Event()
         self._free.set()
         self._opening: Opening | None = None
@@ -83,7 +83,7 @@ class PublisherSession:
 
     # --- what the library says ---------------------------------------------------------------------------------------
 
-    async def attached(self, library: LibraryLink) -> None:
+    async def attached(self, library: Library) -> None:
         """A library is in; one whose process died may still have a version on its way to the disk."""
         if self._library is not None and self._library.is_lost:
             with contextlib.suppress(TimeoutError):
@@ -91,11 +91,11 @@ class PublisherSession:
                 async with asyncio.timeout(HANDOVER_S):
                     await self._free.wait()
         if self._library is not None:
-            raise LocalProtocolError("another publisher is connected: a trainer has one, several ranks come later")
+            raise LocalProtocolError("another publisher is connected: a trainer has one, of one rank or of several")
         self._library = library
         self._free.clear()
 
-    async def message(self, library: LibraryLink, message: Message) -> None:
+    async def message(self, library: Library, message: Message) -> None:
         """A message of the library."""
         if self._asking.handles(message):
             return
@@ -117,7 +117,7 @@ class PublisherSession:
             case _:
                 raise LocalProtocolError(f"a publisher does not send {type(message).__name__}")
 
-    async def data(self, library: LibraryLink, data: memoryview) -> None:
+    async def data(self, library: Library, data: memoryview) -> None:
         """Bytes of the layout, of a state, or of an object."""
         del library
         if self._asking.is_arriving:
@@ -134,7 +134,7 @@ class PublisherSession:
             await self._failed(error)
             raise
 
-    async def detached(self, library: LibraryLink, reason: str) -> None:
+    async def detached(self, library: Library, reason: str) -> None:
         """The library is gone."""
         if library is not self._library:
             return
@@ -171,7 +171,7 @@ class PublisherSession:
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
-    async def _opened(self, library: LibraryLink, opening: Opening) -> None:
+    async def _opened(self, library: Library, opening: Opening) -> None:
         """The state is here, or its digest: which version is it?"""
         before = self._standing
         try:
@@ -211,7 +211,7 @@ class PublisherSession:
             self._machine.feed(PublishEvent.FAILED)
             raise
 
-    async def _end(self, library: LibraryLink, message: End) -> None:
+    async def _end(self, library: Library, message: End) -> None:
         """The end of a stream: of OPEN, or of PUBLISH."""
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -273,10 +273,10 @@ class PublisherSession:
         if opening is not None:
             opening.drop()
 
-    async def _drain_out(self, library: LibraryLink, timeout_s: float) -> None:
+    async def _drain_out(self, library: Library, timeout_s: float) -> None:
         await library.send_quietly(Closed(await self._drain(library, timeout_s)))
 
-    async def _drain(self, library: LibraryLink, timeout_s: float) -> bool:
+    async def _drain(self, library: Library, timeout_s: float) -> bool:
         """Whether everyone below has the newest version, after so long at most."""
         end = time.monotonic() + timeout_s
         while True:

@@ -22,6 +22,7 @@ from sync_runtime.errors import LayoutError
 from sync_runtime.tensors.device.bitops import bits_pointer
 from sync_runtime.tensors.device.sections import Section
 from sync_runtime.tensors.layout import Layout, TensorSpec
+from sync_runtime.tensors.places import WHOLE, Places, held_origin, held_spec
 
 BITS_OF_WIDTH = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
 """What holds raw elements of a width in torch."""
@@ -122,12 +123,18 @@ def nan_bits_of_cast(device: torch.device, dtype: torch.dtype) -> int:
     return found.pop() if len(found) == 1 else -1
 
 
-def bind(layout: Layout, section: Section, state: Mapping[str, torch.Tensor], *, masters: bool = False) -> Bound:
+def bind(
+    layout: Layout, section: Section, state: Mapping[str, torch.Tensor], *, masters: bool = False,
+    places: Places = WHOLE,
+) -> Bound:  # fmt: skip
     """The section's part of a state; `masters`: fp32 tensors that travel as bf16 or fp16.
+
+    `places`: what the state's memory holds of tensors that are spread over ranks; the section has blocks therein alone.
 
     Raises LayoutError where state and layout do not fit.
     """
     cast = CASTS.get(section.dtype.name, 0) if masters else 0
+    size = 4 if cast else section.dtype.width_bytes
     found: dict[int, tuple[int, int, int]] = {}
     kept = []
     for number in sorted({int(piece.tensor) for block in section.blocks for piece in block.pieces}):
@@ -135,9 +142,11 @@ def bind(layout: Layout, section: Section, state: Mapping[str, torch.Tensor], *,
         if spec.name not in state:
             raise LayoutError(f"the state has no tensor {spec.name!r}")
         tensor = state[spec.name].detach()
-        found[number] = _matrix(tensor, spec, section, torch.float32 if cast else None)
+        address, down, across = _matrix(tensor, held_spec(spec, places), section, torch.float32 if cast else None)
+        row, col = held_origin(spec, places)
+        # Where the whole tensor would begin; only what lies in this memory is ever reached from there.
+        found[number] = (address - (row * down + col * across) * size, down, across)
         kept.append(tensor)
-    size = 4 if cast else section.dtype.width_bytes
     host = np.array(
         [
             (address + (piece.row_start * down + piece.col_start * across) * size, down, across)

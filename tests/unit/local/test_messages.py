@@ -25,6 +25,7 @@ SAMPLES: tuple[m.Message, ...] = (
     m.Activate(D, 4), m.Go(D, 4, 2), m.Activated(D, 4, 1200), m.Unstage(None), m.Unstage(REF),
     m.Scrub(D, 4, None, (), True), m.Scrubbed(False, ((0, 3), (5, 6))), m.Blocks(((1, 2),)),
     m.Anchor(D, 4, ((1, 2),)), m.Note(None, {}), m.Note(120, {"x": 1}), m.Head(D, 9, D, 3), m.Known(D, 2, D, None),
+    m.Part(((0, 2),), ((2, 3),), D * 3), m.Share(D),
 )  # fmt: skip
 
 

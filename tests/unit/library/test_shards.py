@@ -1,0 +1,62 @@
+"""Shards: which blocks follow from them, and what cannot be a shard."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sync_runtime.errors import LayoutError
+from sync_runtime.library.engines import attach
+from sync_runtime.library.shards import Shard, part_of
+from sync_runtime.library.weights import Weights
+
+
+def rank_of_two(rank: int, *, counted: bool = True) -> Weights:
+    state = {
+        "rows": Shard(torch.zeros(150, 512), (300, 512), (150 * rank, 0), (150, None), counted),
+        "cols": Shard(torch.zeros(256, 200), (256, 400), (0, 200 * rank), (None, 200)),
+        "bias": torch.zeros(8) if rank == 0 else Shard(torch.zeros(0), (8,)),
+        "norm": torch.zeros(70_000),
+    }
+    return Weights(attach("module", state), rank=rank, world_size=2)
+
+
+def test_ranks_have_one_layout_and_count_every_block_once() -> None:
+    first, second = rank_of_two(0), rank_of_two(1)
+    assert first.layout.hash == second.layout.hash
+    counted = [*first.holding.counted, *second.holding.counted]
+    assert sorted(counted) == list(range(first.blocks.num_blocks))
+    assert first.holding.copies == ()
+
+
+def test_what_is_whole_in_another_rank_than_the_first_is_a_copy() -> None:
+    second = rank_of_two(1)
+    names = {
+        second.layout.tensors[second.blocks.block(number).pieces[0].tensor].name for number in second.holding.copies
+    }
+    assert names == {"norm"}
+    assert part_of(second.holding).copies
+
+
+def test_a_shard_may_be_a_copy_of_another_ranks() -> None:
+    assert set(rank_of_two(0).holding.counted) - set(rank_of_two(0, counted=False).holding.counted)
+
+
+@pytest.mark.parametrize(
+    ("shard", "sentence"),
+    [
+        (Shard(torch.zeros(200, 512), (300, 512), (150, 0), (150, None)), "outside"),
+        (Shard(torch.zeros(150, 512), (300, 512), (-1, 0), (150, None)), "outside"),
+        (Shard(torch.zeros(150, 512), (300, 512), (0, 0)), "`step` must say where all ranks cut"),
+        (Shard(torch.zeros(4, 8), (8, 8), (0, 0), (4, None)), "give it whole, in rank 0"),
+    ],
+)
+def test_a_shard_that_does_not_fit_is_refused_with_a_sentence(shard: Shard, sentence: str) -> None:
+    with pytest.raises(LayoutError, match=sentence):
+        Weights(attach("module", {"w": shard}), world_size=2)
+
+
+def test_one_rank_alone_must_hold_everything() -> None:
+    shard = Shard(torch.zeros(150, 512), (300, 512), (0, 0), (150, None))
+    with pytest.raises(LayoutError, match="need the other ranks"):
+        Weights(attach("module", {"w": shard}))
