@@ -360,7 +360,7 @@ class EngineSession:
             self._machine.feed(ServiceEvent.ACTIVATE)
         await library.send(local.Go(version.lineage, version.seq, versions.fence.term))
 
-    async def _activated(self, library: LibraryLink, version: VersionRef, pause_us: int) -> None:
+    async def _activated(self, library: Library, version: VersionRef, pause_us: int) -> None:
         if version == self._weights.live and version not in self._weights.staged:
             return
         if version not in self._weights.staged:
