@@ -22,6 +22,7 @@ from sync_runtime.local.link import LibraryLink
 from sync_runtime.session.publish import anchors
 from sync_runtime.session.publish.asking import Answer, Asking
 from sync_runtime.tensors.blocks import BlockMap
+from sync_runtime.tensors.places import Places
 from tests.support.children import REPOSITORY
 from tests.support.deaths import VARIABLE
 from tests.support.device_models import same_state, tiny_state, train
@@ -183,17 +184,17 @@ def test_blocks_that_are_not_what_was_asked_for_are_never_served(
     lies = [0]
 
     def lying(
-        blocks: BlockMap, state: Mapping[str, torch.Tensor], *, seq: int, numbers: list[int]
+        blocks: BlockMap, state: Mapping[str, torch.Tensor], *, seq: int, numbers: list[int], places: Places
     ) -> Iterable[memoryview]:
         if lies[0] >= 2:
-            return anchor_chunks(blocks, state, seq=seq, numbers=numbers)
+            return anchor_chunks(blocks, state, seq=seq, numbers=numbers, places=places)
         lies[0] += 1
         if wrong == "other bits":
             state = {**state, "w": state["w"] + 1}
-            return anchor_chunks(blocks, state, seq=seq, numbers=numbers)
+            return anchor_chunks(blocks, state, seq=seq, numbers=numbers, places=places)
         if wrong == "other blocks":
-            return anchor_chunks(blocks, state, seq=seq, numbers=[0] * len(numbers))
-        made = list(anchor_chunks(blocks, state, seq=seq, numbers=numbers))
+            return anchor_chunks(blocks, state, seq=seq, numbers=[0] * len(numbers), places=places)
+        made = list(anchor_chunks(blocks, state, seq=seq, numbers=numbers, places=places))
         return made[:-1] if wrong == "too few" else [*made, *made, *made]
 
     monkeypatch.setattr(device_publish, "anchor_chunks", lying)
