@@ -13,6 +13,7 @@ from sync_runtime.errors import LocalError
 from sync_runtime.gpu_worker.owner import OwnerLink, refuse
 from sync_runtime.library.export_wire import check_peer
 from sync_runtime.library.settings import LibrarySettings
+from sync_runtime.local.listening import bind
 
 MAX_OWNERS = 64
 END_S = 10.0
@@ -34,7 +35,7 @@ class WorkerServer:
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            _bind(self._listener, path)
+            bind(self._listener, path, "GPU worker")
             self._listener.listen(_BACKLOG)
         except (OSError, LocalError):
             self._listener.close()
@@ -88,19 +89,3 @@ class WorkerServer:
     def _break(self) -> None:
         self.is_broken = True
         self.stop()
-
-
-def _bind(listener: socket.socket, path: str) -> None:
-    """Binds to a path; a socket file that a dead worker left is replaced, a living one's is not."""
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_socket():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(path)
-            except OSError:
-                place.unlink(missing_ok=True)
-            else:
-                raise LocalError(f"another GPU worker listens at {path}: stop it, or give this one another socket")
-    listener.bind(path)
-    place.chmod(0o666)  # whoever dials is judged by SO_PEERCRED; the folder's mode may be tighter

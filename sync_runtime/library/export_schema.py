@@ -7,7 +7,7 @@ Exactly the fields named, of the type and within the limits named. Whether handl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final, NamedTuple, cast
 
@@ -35,31 +35,11 @@ from sync_runtime.library.export_messages import (
     Welcome,
 )
 from sync_runtime.library.version import Version
+from sync_runtime.local.fields import MAX_INT, Check, boolean, integer, refuse
 from sync_runtime.local.frames import pack_frame, pack_json, parse_json
 from sync_runtime.local.messages import MAX_LABEL_CHARACTERS
 
-MAX_INT: Final = 2**63 - 1
 MAX_TENSORS: Final = 1 << 20
-Check = Callable[[Any], Any]
-
-
-def _refuse(what: str) -> LocalProtocolError:
-    return LocalProtocolError(f"a field of a message is not {what}")
-
-
-def _int(least: int = 0, most: int = MAX_INT) -> Check:
-    def check(value: Any) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise _refuse(f"an integer from {least} to {most}")
-        return value
-
-    return check
-
-
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _refuse("true or false")
-    return value
 
 
 def _text(pattern: str, what: str) -> Check:
@@ -67,7 +47,7 @@ def _text(pattern: str, what: str) -> Check:
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or not compiled.fullmatch(value):
-            raise _refuse(what)
+            raise refuse(what)
         return value
 
     return check
@@ -75,7 +55,7 @@ def _text(pattern: str, what: str) -> Check:
 
 def _hex(value: Any) -> bytes:
     if not isinstance(value, str) or len(value) > 512 or not re.fullmatch("(?:[0-9a-f]{2})*", value):
-        raise _refuse("bytes in hexadecimal digits")
+        raise refuse("bytes in hexadecimal digits")
     return bytes.fromhex(value)
 
 
@@ -86,7 +66,7 @@ def _optional(check: Check) -> Check:
 def _tuple_of(check: Check, most: int) -> Check:
     def check_all(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > most:
-            raise _refuse(f"a list of at most {most} entries")
+            raise refuse(f"a list of at most {most} entries")
         return tuple(check(entry) for entry in value)
 
     return check_all
@@ -103,20 +83,20 @@ def _record(cls: type, checks: Mapping[str, Check]) -> Check:
 
 _PLAIN = _text(f".{{0,{MAX_TEXT_CHARACTERS}}}", f"text of at most {MAX_TEXT_CHARACTERS} characters")
 _DIGEST = _text("[0-9a-f]{32}", "32 hexadecimal digits")
-_STEP = _optional(_int(-MAX_INT - 1))
-_ID = {"id": _int()}
-_VERSION = _record(Version, {"lineage": _DIGEST, "seq": _int(), "digest": _DIGEST, "step": _STEP})
-_SIZES = _tuple_of(_int(), MAX_DIMENSIONS)
-_FILE = _record(FileHandle, {"path": _text("/[^\0]{1,4095}", "an absolute path"), "size_bytes": _int(1)})
+_STEP = _optional(integer(-MAX_INT - 1))
+_ID = {"id": integer()}
+_VERSION = _record(Version, {"lineage": _DIGEST, "seq": integer(), "digest": _DIGEST, "step": _STEP})
+_SIZES = _tuple_of(integer(), MAX_DIMENSIONS)
+_FILE = _record(FileHandle, {"path": _text("/[^\0]{1,4095}", "an absolute path"), "size_bytes": integer(1)})
 _CUDA = _record(
     CudaHandle,
-    {"handle": _hex, "offset_bytes": _int(), "size_bytes": _int(1), "counter": _PLAIN, "counter_at": _int(),
-     "event": _hex, "waits_for_event": _bool},
+    {"handle": _hex, "offset_bytes": integer(), "size_bytes": integer(1), "counter": _PLAIN, "counter_at": integer(),
+     "event": _hex, "waits_for_event": boolean},
 )  # fmt: skip
 _TENSOR = _record(
     TensorHandle,
-    {"name": _PLAIN, "storage": _optional(_int()), "dtype": _text("[a-z0-9_]{1,32}", "a dtype's name"),
-     "shape": _SIZES, "stride": _SIZES, "offset": _int()},
+    {"name": _PLAIN, "storage": _optional(integer()), "dtype": _text("[a-z0-9_]{1,32}", "a dtype's name"),
+     "shape": _SIZES, "stride": _SIZES, "offset": integer()},
 )  # fmt: skip
 
 
@@ -129,7 +109,7 @@ def _storage(value: Any) -> StorageHandle:
 def _tie(value: Any) -> tuple[str, str]:
     found = _tuple_of(_PLAIN, 2)(value)
     if len(found) != 2:
-        raise _refuse("an alias and a name")
+        raise refuse("an alias and a name")
     return found[0], found[1]
 
 
@@ -144,24 +124,24 @@ class Spec(NamedTuple):
 
 _SPECS = (
     Spec(1, Hello, {
-        "protocols": _tuple_of(_int(1, 65535), 16), "kind": _text("publisher|subscriber", "publisher or subscriber"),
-        "rank": _int(0, 65535), "world_size": _int(1, 65536),
+        "protocols": _tuple_of(integer(1, 65535), 16), "kind": _text("publisher|subscriber", "publisher or subscriber"),
+        "rank": integer(0, 65535), "world_size": integer(1, 65536),
         "wire_dtype": _optional(_text("bfloat16|float16", "bfloat16 or float16")),
-        "coder": _optional(_text("sidecar|library", "sidecar or library")), "host_snapshot": _bool,
-        "auto_scrub": _optional(_bool), "timeout_ms": _int(), "patience_ms": _int(),
+        "coder": _optional(_text("sidecar|library", "sidecar or library")), "host_snapshot": boolean,
+        "auto_scrub": _optional(boolean), "timeout_ms": integer(), "patience_ms": integer(),
     }),
-    Spec(2, Welcome, {"protocol": _int(1, 65535)}),
+    Spec(2, Welcome, {"protocol": integer(1, 65535)}),
     Spec(3, Failure, {
-        **_ID, "kind": _text("[A-Za-z]{1,64}", "an error's name"), "message": _PLAIN, "retry": _bool,
+        **_ID, "kind": _text("[A-Za-z]{1,64}", "an error's name"), "message": _PLAIN, "retry": boolean,
     }, 32 << 10),
     Spec(16, Export, {
-        **_ID, "generation": _int(1), "device": _text("[A-Za-z0-9-]{0,64}", "a GPU's uuid"),
+        **_ID, "generation": integer(1), "device": _text("[A-Za-z0-9-]{0,64}", "a GPU's uuid"),
         "storages": _tuple_of(_storage, MAX_TENSORS), "tensors": _tuple_of(_TENSOR, MAX_TENSORS),
         "ties": _tuple_of(_tie, MAX_TENSORS),
     }, 256 << 20),
     Spec(17, Opened, _ID),
-    Spec(18, Validate, {**_ID, "generation": _int(1)}),
-    Spec(19, Valid, {**_ID, "generation": _int(1)}),
+    Spec(18, Validate, {**_ID, "generation": integer(1)}),
+    Spec(19, Valid, {**_ID, "generation": integer(1)}),
     Spec(20, Publish, {
         **_ID, "step": _STEP, "label": _text(f".{{0,{MAX_LABEL_CHARACTERS}}}", "a label of at most 256 characters"),
     }),
@@ -169,12 +149,12 @@ _SPECS = (
     Spec(22, Activate, _ID),
     Spec(23, Activated, {**_ID, "version": _optional(_VERSION)}),
     Spec(24, Scrub, _ID),
-    Spec(25, Scrubbed, {**_ID, "passed": _bool}),
-    Spec(26, Note, {"tokens_per_second": _optional(_int())}),
-    Spec(27, Close, {**_ID, "drain_ms": _int()}),
-    Spec(28, Closed, {**_ID, "drained": _bool}),
+    Spec(25, Scrubbed, {**_ID, "passed": boolean}),
+    Spec(26, Note, {"tokens_per_second": _optional(integer())}),
+    Spec(27, Close, {**_ID, "drain_ms": integer()}),
+    Spec(28, Closed, {**_ID, "drained": boolean}),
     Spec(29, State, {
-        "live": _optional(_VERSION), "staged": _optional(_VERSION), "stale": _bool, "poisoned": _bool,
+        "live": _optional(_VERSION), "staged": _optional(_VERSION), "stale": boolean, "poisoned": boolean,
     }),
 )  # fmt: skip
 _BY_CODE = {spec.code: spec for spec in _SPECS}

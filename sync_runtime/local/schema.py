@@ -7,11 +7,12 @@ receiver to judge.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple, cast
 
 from sync_runtime.errors import LocalProtocolError
+from sync_runtime.local.fields import MAX_INT, Check, boolean, integer, refuse
 from sync_runtime.local.frames import pack_frame, pack_json, parse_json
 from sync_runtime.local.messages import (
     MAX_LABEL_CHARACTERS,
@@ -50,34 +51,13 @@ from sync_runtime.local.messages import (
 )
 from sync_runtime.local.ranges import MAX_RANGES, Ranges
 
-MAX_INT: Final = 2**63 - 1
 MAX_TIMINGS: Final = 64
-Check = Callable[[Any], Any]
-
-
-def _refuse(what: str) -> LocalProtocolError:
-    return LocalProtocolError(f"a field of a message is not {what}")
-
-
-def _int(least: int = 0, most: int = MAX_INT) -> Check:
-    def check(value: Any) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise _refuse(f"an integer from {least} to {most}")
-        return value
-
-    return check
-
-
-def _bool(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _refuse("true or false")
-    return value
 
 
 def _text(most: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str) or len(value) > most:
-            raise _refuse(f"text of at most {most} characters")
+            raise refuse(f"text of at most {most} characters")
         return value
 
     return check
@@ -88,7 +68,7 @@ def _matching(pattern: str, what: str) -> Check:
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or not compiled.fullmatch(value):
-            raise _refuse(what)
+            raise refuse(what)
         return value
 
     return check
@@ -105,7 +85,7 @@ def _optional(check: Check) -> Check:
 def _tuple_of(check: Check, most: int) -> Check:
     def check_all(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > most:
-            raise _refuse(f"a list of at most {most} entries")
+            raise refuse(f"a list of at most {most} entries")
         return tuple(check(entry) for entry in value)
 
     return check_all
@@ -113,16 +93,16 @@ def _tuple_of(check: Check, most: int) -> Check:
 
 def _timings(value: Any) -> dict[str, int]:
     if not isinstance(value, dict) or len(value) > MAX_TIMINGS or any(len(name) > 64 for name in value):
-        raise _refuse(f"an object with at most {MAX_TIMINGS} timings")
-    return {name: _int()(duration) for name, duration in value.items()}
+        raise refuse(f"an object with at most {MAX_TIMINGS} timings")
+    return {name: integer()(duration) for name, duration in value.items()}
 
 
 def _ranges(value: Any) -> Ranges:
-    found = _tuple_of(_tuple_of(_int(), 2), MAX_RANGES)(value)
+    found = _tuple_of(_tuple_of(integer(), 2), MAX_RANGES)(value)
     end = -1
     for entry in found:
         if len(entry) != 2 or not end < entry[0] < entry[1]:
-            raise _refuse("a list of ascending ranges")
+            raise refuse("a list of ascending ranges")
         end = entry[1]
     return tuple((begin, end) for begin, end in found)
 
@@ -137,15 +117,15 @@ def _record(cls: type, checks: Mapping[str, Check]) -> Check:
 
 
 _DIGEST = _matching("[0-9a-f]{32}", "32 hexadecimal digits")
-_NAME = {"lineage": _DIGEST, "seq": _int()}
-_STEP = {"step": _optional(_int(-MAX_INT - 1))}
+_NAME = {"lineage": _DIGEST, "seq": integer()}
+_STEP = {"step": _optional(integer(-MAX_INT - 1))}
 _REF = _optional(_record(VersionRef, _NAME))
 _CODEC = {"codec": _one_of("fast", "tight", "auto")}
 _TIMINGS = {"timings_us": _timings}
 _DIGESTS = _matching("(?:[0-9a-f]{32})*", "a whole number of digests")
 _TOTALS = _record(
     Totals,
-    {**_CODEC, "blocks": _int(), "changed": _int(), "digest": _DIGEST,
+    {**_CODEC, "blocks": integer(), "changed": integer(), "digest": _DIGEST,
      "digest_changes": _DIGESTS},
 )  # fmt: skip
 
@@ -162,48 +142,49 @@ class Spec(NamedTuple):
 _KIB, _MIB = 1 << 10, 1 << 20
 _SPECS = (
     Spec(1, Hello, 4 * _KIB, {
-        "protocols": _tuple_of(_int(1, 65535), 16), "kind": _one_of("publisher", "subscriber"),
-        "rank": _int(0, 65535), "world_size": _int(1, 65536), "pid": _int(1), "coder": _one_of("sidecar", "library"),
-        "version": _text(64),
+        "protocols": _tuple_of(integer(1, 65535), 16), "kind": _one_of("publisher", "subscriber"),
+        "rank": integer(0, 65535), "world_size": integer(1, 65536), "pid": integer(1),
+        "coder": _one_of("sidecar", "library"), "version": _text(64),
     }),
     Spec(2, Welcome, 4 * _KIB, {
-        "protocol": _int(1, 65535), "ring_bytes": _int(1 << 13, 1 << 40), "group": _text(253), "member": _text(253),
-        "term": _int(),
+        "protocol": integer(1, 65535), "ring_bytes": integer(1 << 13, 1 << 40), "group": _text(253),
+        "member": _text(253), "term": integer(),
     }),
     Spec(3, Error, 32 * _KIB, {
         "request": _matching("[A-Z]{1,16}", "a message's name"), "kind": _matching("[A-Za-z]{1,64}", "an error's name"),
-        "message": _text(MAX_TEXT_CHARACTERS), "retry": _bool,
+        "message": _text(MAX_TEXT_CHARACTERS), "retry": boolean,
     }),
-    Spec(4, Data, 4 * _KIB, {"at": _int(), "size": _int(1)}),
-    Spec(5, Credit, 4 * _KIB, {"size": _int(1)}),
+    Spec(4, Data, 4 * _KIB, {"at": integer(), "size": integer(1)}),
+    Spec(5, Credit, 4 * _KIB, {"size": integer(1)}),
     Spec(16, Open, 4 * _KIB, {
-        "layout_bytes": _int(1), "state": _bool, "digests": _tuple_of(_DIGEST, 8), "resume": _bool,
+        "layout_bytes": integer(1), "state": boolean, "digests": _tuple_of(_DIGEST, 8), "resume": boolean,
     }),
     Spec(17, Opened, 4 * _KIB, {
-        "lineage": _optional(_DIGEST), "seq": _optional(_int()), "digest": _optional(_DIGEST), **_STEP,
-        "continued": _bool,
+        "lineage": _optional(_DIGEST), "seq": _optional(integer()), "digest": _optional(_DIGEST), **_STEP,
+        "continued": boolean,
     }),
     Spec(18, Publish, 4 * _KIB, {**_STEP, "label": _text(MAX_LABEL_CHARACTERS), **_CODEC}),
     Spec(19, End, 64 * _MIB, {"totals": _optional(_TOTALS), "timings_us": _optional(_timings)}),
-    Spec(20, Published, 16 * _KIB, {**_NAME, "digest": _DIGEST, "changed": _int(), "bytes": _int(), **_TIMINGS}),
-    Spec(21, Close, 4 * _KIB, {"drain_ms": _int()}),
-    Spec(22, Closed, 4 * _KIB, {"drained": _bool}),
+    Spec(20, Published, 16 * _KIB, {**_NAME, "digest": _DIGEST, "changed": integer(), "bytes": integer(), **_TIMINGS}),
+    Spec(21, Close, 4 * _KIB, {"drain_ms": integer()}),
+    Spec(22, Closed, 4 * _KIB, {"drained": boolean}),
     Spec(23, Cancel, 32 * _KIB, {"reason": _text(MAX_TEXT_CHARACTERS)}),
     Spec(32, Stage, 4 * _KIB, {
-        **_NAME, "digest": _DIGEST, **_STEP, "base": _REF, "form": _one_of("list", "object", "state"), "bytes": _int(),
+        **_NAME, "digest": _DIGEST, **_STEP, "base": _REF, "form": _one_of("list", "object", "state"),
+        "bytes": integer(),
     }),
     Spec(33, Staged, 16 * _KIB, {**_NAME, **_TIMINGS}),
     Spec(34, Activate, 4 * _KIB, _NAME),
-    Spec(35, Go, 4 * _KIB, {**_NAME, "term": _int()}),
-    Spec(36, Activated, 4 * _KIB, {**_NAME, "pause_us": _int()}),
+    Spec(35, Go, 4 * _KIB, {**_NAME, "term": integer()}),
+    Spec(36, Activated, 4 * _KIB, {**_NAME, "pause_us": integer()}),
     Spec(37, Unstage, 4 * _KIB, {"version": _REF}),
-    Spec(38, Scrub, 4 * _MIB, {**_NAME, "digest": _optional(_DIGEST), "blocks": _ranges, "state": _bool}),
-    Spec(39, Scrubbed, 4 * _MIB, {"passed": _bool, "blocks": _ranges}),
+    Spec(38, Scrub, 4 * _MIB, {**_NAME, "digest": _optional(_DIGEST), "blocks": _ranges, "state": boolean}),
+    Spec(39, Scrubbed, 4 * _MIB, {"passed": boolean, "blocks": _ranges}),
     Spec(40, Blocks, 4 * _MIB, {"blocks": _ranges}),
     Spec(42, Anchor, 4 * _MIB, {**_NAME, "blocks": _ranges}),
     Spec(43, Part, 64 * _MIB, {"blocks": _ranges, "copies": _ranges, "digests": _DIGESTS}),
     Spec(44, Share, 4 * _KIB, {"digest": _DIGEST}),
-    Spec(48, Note, 16 * _KIB, {"tokens_per_second": _optional(_int()), **_TIMINGS}),
+    Spec(48, Note, 16 * _KIB, {"tokens_per_second": _optional(integer()), **_TIMINGS}),
     Spec(49, Head, 4 * _KIB, {**_NAME, "digest": _DIGEST, **_STEP}),
     Spec(50, Known, 4 * _KIB, {**_NAME, "digest": _DIGEST, **_STEP}),
 )  # fmt: skip

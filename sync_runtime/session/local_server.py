@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from sync_runtime.errors import LocalError, LocalProtocolError, SyncError
 from sync_runtime.local.faults import to_message
 from sync_runtime.local.link import FrameSocket, LibraryLink, LinkHandler
+from sync_runtime.local.listening import bind
 from sync_runtime.local.messages import PROTOCOLS, Hello, Welcome
 from sync_runtime.local.ring import DEFAULT_RING_BYTES, Ring, make_ring
 
@@ -69,7 +70,7 @@ class LocalServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.setblocking(False)
         try:
-            await asyncio.to_thread(_bind, listener, self._path)
+            await asyncio.to_thread(bind, listener, self._path, "sidecar")
             listener.listen(_BACKLOG)
         except (OSError, LocalError):
             listener.close()
@@ -173,19 +174,3 @@ def common_protocol(offered: Sequence[int]) -> int:
             "far apart; update the older one"
         )
     return max(both)
-
-
-def _bind(listener: socket.socket, path: str) -> None:
-    """Binds to a path; asks first whether somebody answers there."""
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_socket():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(path)
-            except OSError:
-                place.unlink(missing_ok=True)
-            else:
-                raise LocalError(f"another sidecar listens at {path}: stop it, or give this one another socket")
-    listener.bind(path)
-    place.chmod(0o666)  # whoever dials is judged by SO_PEERCRED; the folder's mode may be tighter
