@@ -30,6 +30,7 @@ CAMEL_WORD: Final = "^[A-Z][A-Za-z0-9]*$"
 UID: Final = "^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$"
 PROPORTION: Final = "^[0-9]+/[0-9]+$"
 KERNEL_NAME: Final = "^[a-z0-9_]+$"
+HEX_OR_NOTHING: Final = "^[0-9a-f]*$"
 
 WORDS: Final = {
     DNS_LABEL: "lower-case letters, digits and '-', with a letter or digit at both ends",
@@ -50,5 +51,6 @@ WORDS: Final = {
     UID: "letters, digits and '-', with a letter or digit at both ends",
     PROPORTION: "two numbers such as 3/4",
     KERNEL_NAME: "lower-case letters, digits and '_'",
+    HEX_OR_NOTHING: "hexadecimal digits, or nothing",
 }
 """How a value that does not fit is told what to be."""
