@@ -32,7 +32,7 @@ MEASURED: Final = "Measured"
 NOT_MEASURED: Final = "NotMeasured"
 DONE: Final = "Done"
 
-# --- why a group cannot go on until somebody changes something ----------------------------------------------------------
+# --- why a group cannot go on until somebody changes something ------------------------------------------------------
 INVALID_SPEC: Final = "InvalidSpec"
 CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
 NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
@@ -41,7 +41,7 @@ CONTAINER_NOT_FOUND: Final = "ContainerNotFound"
 TEMPLATE_CONFLICT: Final = "TemplateConflict"
 TEMPLATE_REFUSED: Final = "TemplateRefused"
 NO_DEVICE_SHARING: Final = "NoDeviceSharing"
-SECRET_NOT_FOUND: Final = "SecretNotFound"
+SECRET_NOT_FOUND: Final = "SecretNotFound"  # noqa: S105 a reason, no secret
 DENIED: Final = "Denied"
 MANAGED_ELSEWHERE: Final = "ManagedElsewhere"
 STATE_UNREADABLE: Final = "StateUnreadable"
