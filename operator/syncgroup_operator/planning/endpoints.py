@@ -51,7 +51,7 @@ def trainer_endpoint(observation: Observation, place: Place, outside: Address | 
 def outside_address(observation: Observation, remembered: Address | None) -> Address | None:
     """The trainer's address for other clusters: from the spec, from its Service, else what was known last.
 
-    What was known is kept while nothing better is: a Service that cannot be seen for a moment must not cut everybody off.
+    What was known is kept while nothing better is: a Service out of sight for a moment must not cut everybody off.
     """
     exposure = observation.group.spec.trainer.exposure
     if exposure.type == "ClusterIP":

@@ -149,9 +149,11 @@ def _differs(memory: LinkMemory, report: LinkReport) -> bool:
 
 
 def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: datetime.datetime) -> LinkMemory:
-    capacity = _smoothed(before and before.capacity_bits_per_second, report.capacity_bits_per_second)
-    rtt_micros = _smoothed(before and before.rtt_micros, report.rtt_micros)
-    min_rtt_micros = min(_smoothed(before and before.min_rtt_micros, report.min_rtt_micros), rtt_micros or _MAX_FIGURE)
+    capacity = _smoothed(before.capacity_bits_per_second if before else None, report.capacity_bits_per_second)
+    rtt_micros = _smoothed(before.rtt_micros if before else None, report.rtt_micros)
+    min_rtt_micros = min(
+        _smoothed(before.min_rtt_micros if before else None, report.min_rtt_micros), rtt_micros or _MAX_FIGURE
+    )
     path = PathFacts(
         capacity / 8, min_rtt_micros / 1e6, report.loss_ppm / PPM, congestion_control=report.congestion_control
     )
@@ -163,7 +165,7 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
         to_cluster=report.to_cluster,
         to_region=report.to_region,
         payloads=report.payloads,
-        rate_bits_per_second=_smoothed(before and before.rate_bits_per_second, report.rate_bits_per_second),
+        rate_bits_per_second=_smoothed(before.rate_bits_per_second if before else None, report.rate_bits_per_second),
         capacity_bits_per_second=capacity,
         rtt_micros=rtt_micros,
         min_rtt_micros=min_rtt_micros,

@@ -63,7 +63,7 @@ def plan_all(
             kept += [before[place]] if place in before else []
             continue
         old = before.get(place, PlaceState(cluster=place.cluster, region=place.region))
-        routes = _routes(observation, place, members[place], old, outside, remote_places)
+        routes = _routes(observation, place, members[place], old, outside=outside, remote_places=remote_places)
         sampled = _sampled(observation, members[place], routes, old.sampled)
         kept.append(PlaceState(cluster=place.cluster, region=place.region, heads=list(routes.heads), sampled=sampled))
         drafts[place] = _plan(observation, place, routes, sampled, links, term=term, outside=outside)
@@ -115,6 +115,7 @@ def _routes(
     place: Place,
     members: list[Candidate],
     old: PlaceState,
+    *,
     outside: Address | None,
     remote_places: int,
 ) -> Routes:

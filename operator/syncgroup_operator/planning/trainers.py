@@ -63,7 +63,7 @@ def seat_trainer(work: Work, state: GroupState, seen_term: int) -> TermState:
     if pod is not None and not _is_given_up(work, pod, term):
         _recover(work, pod)
     if pod is not None:
-        term = _keep_or_replace(work, sitting, pod, cluster, term, seen_term)
+        term = _keep_or_replace(work, sitting, pod, cluster, term=term, seen_term=seen_term)
     elif not _may_begin(work, sitting):
         work.seats.append(Seat(TRAINER, place, create=False, term=term.term))
     else:
@@ -136,7 +136,7 @@ def _recover(work: Work, pod: PodView) -> None:
 
 
 def _keep_or_replace(
-    work: Work, sitting: Sitting, pod: PodView, cluster: ClusterView, term: TermState, seen_term: int
+    work: Work, sitting: Sitting, pod: PodView, cluster: ClusterView, *, term: TermState, seen_term: int
 ) -> TermState:
     keep = Seat(TRAINER, sitting.place, create=False, term=term.term)
     hopeless = work.life(pod).lost or node_gone(pod, cluster.nodes)
