@@ -84,6 +84,7 @@ SPOOL_VOLUME: Final = "syncgroup-spool"
 LIBRARY_VOLUME: Final = "syncgroup-library"
 IDENTITY_VOLUME: Final = "syncgroup-identity"
 TOKEN_VOLUME: Final = "syncgroup-token"  # noqa: S105 a volume's name, no secret
+TRUST_VOLUME: Final = "syncgroup-trust"
 
 RUN_DIR: Final = "/run/syncgroup"
 """Memory-backed: the socket and the shared ring between the user's process and the sidecar."""
@@ -91,6 +92,10 @@ SOCKET_PATH: Final = f"{RUN_DIR}/sidecar.sock"
 SPOOL_DIR: Final = "/var/lib/syncgroup/spool"
 LIBRARY_DIR: Final = "/opt/syncgroup/library"
 IDENTITY_DIR: Final = "/run/syncgroup-identity"
+TRUST_DIR: Final = "/run/syncgroup-trust"
+"""The trust bundle as the kubelet keeps it up to date: a mounted ConfigMap with `ca.crt`."""
+TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a folder's name, no secret
+"""Mounted in the sidecar only: `token`, bound to the pod, and `ca.crt` of the API server."""
 
 ENV_PREFIX: Final = "SYNCGROUP_"
 ENV_GROUP: Final = f"{ENV_PREFIX}GROUP"
@@ -104,9 +109,18 @@ ENV_PLAN: Final = f"{ENV_PREFIX}PLAN"
 """Path of the plan's file."""
 ENV_PLAN_CONFIG_MAP: Final = f"{ENV_PREFIX}PLAN_CONFIG_MAP"
 """Name of the ConfigMap that the sidecar copies the plan from, into that file."""
+ENV_TERM: Final = f"{ENV_PREFIX}TERM"
+"""Of a trainer: the term that its pod was created for. A plan may be of a later one, which is another trainer's."""
 ENV_LEASE: Final = f"{ENV_PREFIX}LEASE"
 ENV_SOCKET: Final = f"{ENV_PREFIX}SOCKET"
 ENV_SPOOL_DIR: Final = f"{ENV_PREFIX}SPOOL_DIR"
+ENV_IDENTITY_DIR: Final = f"{ENV_PREFIX}IDENTITY_DIR"
+ENV_TRUST_DIR: Final = f"{ENV_PREFIX}TRUST_DIR"
+ENV_TOKEN_DIR: Final = f"{ENV_PREFIX}TOKEN_DIR"
+ENV_LISTEN: Final = f"{ENV_PREFIX}LISTEN"
+"""`host:port` of the data port, where it is not the usual one."""
+ENV_CONTROL: Final = f"{ENV_PREFIX}CONTROL"
+"""`host:port` of the control API, where it is not the usual one."""
 ENV_POD_NAME: Final = f"{ENV_PREFIX}POD_NAME"
 ENV_POD_NAMESPACE: Final = f"{ENV_PREFIX}POD_NAMESPACE"
 ENV_POD_UID: Final = f"{ENV_PREFIX}POD_UID"
@@ -183,9 +197,12 @@ def member_role_name(group: GroupKey) -> str:
     return _object_name(group, "member")
 
 
-def certificate_request_name(group: GroupKey, member: str, pod_uid: str) -> str:
-    """The CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it."""
-    return _object_name(group, "csr", member, pod_uid)
+def certificate_request_name(group: GroupKey, member: str, pod_uid: str, attempt: str) -> str:
+    """One CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it.
+
+    A request is decided once: whoever asks again does so under another name, made by another `attempt`.
+    """
+    return _object_name(group, "csr", member, pod_uid, attempt)
 
 
 def group_labels(group: GroupKey, uid: str) -> dict[str, str]:

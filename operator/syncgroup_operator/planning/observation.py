@@ -78,6 +78,8 @@ class PodView:
     """When the operator first saw the scheduler find no node for it."""
     labels_ours: bool = True
     """False where somebody changed a label or annotation that we set."""
+    service_account: str = ""
+    """What it runs as; empty: not known, and then not compared."""
 
 
 @dataclass(frozen=True, slots=True)
