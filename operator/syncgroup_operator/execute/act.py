@@ -1,7 +1,7 @@
 """Perform what was planned: server-side apply and deletes, in order within a cluster, clusters side by side.
 
-Every failure is kept by itself and ends only its own cluster's turn; the next pass plans again from what is then seen. A
-delete that finds nothing, or somebody else under the name, has reached its aim.
+Every failure is kept by itself and ends only its own cluster's turn; the next pass plans again from what is then
+seen. A delete that finds nothing, or somebody else under the name, has reached its aim.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connections to all clusters: the hub, and every SyncCluster, each by itself.
 
 One task per remote cluster reads its kubeconfig Secret, connects, watches, and writes whether that works into the
-SyncCluster's status. A kubeconfig that became wrong and a network that went away are treated alike: the connection ends,
-and the moment it was lost is kept in that status, so that a restart of the operator does not restart the clock.
+SyncCluster's status. A kubeconfig that became wrong and a network that went away are treated alike: the connection
+ends, and the moment it was lost is kept in that status, so that a restart of the operator does not restart the clock.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Clusters:
         self.acting = False
         """Whether this replica leads: only then is a status written."""
 
-    # --- what the watch of SyncClusters shows ---------------------------------------------------------------------------
+    # --- what the watch of SyncClusters shows -------------------------------------------------------------------------
 
     def put(self, resource: SyncCluster) -> None:
         """A SyncCluster is there, or changed."""
@@ -99,7 +99,7 @@ class Clusters:
         await self.hub_cache.close()
         await self.hub.close()
 
-    # --- what a pass needs ----------------------------------------------------------------------------------------------
+    # --- what a pass needs --------------------------------------------------------------------------------------------
 
     def client(self, name: str) -> Cluster | None:
         """The client of a cluster; None while there is no connection."""
@@ -143,7 +143,7 @@ class Clusters:
 
     hub_shares_devices = False
 
-    # --- one remote cluster -----------------------------------------------------------------------------------------------
+    # --- one remote cluster -------------------------------------------------------------------------------------------
 
     async def _supervise(self, remote: Remote) -> None:
         try:

@@ -1,8 +1,8 @@
 """Removes what vanished groups left behind, in clusters that were away when their group was deleted.
 
-Slow on purpose. An object goes only if its group was missing from several complete lists of this same hub, one after the
-other, and if this hub made it; a hub that was restored from a backup, or an operator that sees only some namespaces, must
-not take others' pods for leftovers. A few per round: whoever made a mistake has time to stop it.
+Slow on purpose. An object goes only if its group was missing from several complete lists of this same hub, one after
+the other, and if this hub made it; a hub that was restored from a backup, or an operator that sees only some
+namespaces, must not take others' pods for leftovers. A few per round: whoever made a mistake has time to stop it.
 """
 
 from __future__ import annotations

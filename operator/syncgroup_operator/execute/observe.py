@@ -12,7 +12,7 @@ from syncgroup_operator.execute.groups import SeenGroup
 from syncgroup_operator.kube.kinds import CONFIG_MAP
 from syncgroup_operator.manifests.inputs import LibraryFacts
 from syncgroup_operator.manifests.pods import template_hashes
-from syncgroup_operator.planning.observation import ChildView, Observation, ObjectKey
+from syncgroup_operator.planning.observation import ChildView, ObjectKey, Observation
 from syncgroup_operator.planning.state import GroupState
 
 

@@ -1,7 +1,7 @@
 """Which groups are due: deduplicated, one pass per group at a time, with delays and back-off.
 
-A wake-up says only "look again"; ten of them before the look are one. A group that is woken during its own pass is looked
-at once more after it. Knows nothing of what a pass does.
+A wake-up says only "look again"; ten of them before the look are one. A group that is woken during its own pass is
+looked at once more after it. Knows nothing of what a pass does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One pass over a group: observe, plan, record, act, tell. Whatever woke it, the pass is the same.
 
-Every write is idempotent and named deterministically, so that a pass may die at any point: the next one, of this replica
-or of another, ends in the same state.
+Every write is idempotent and named deterministically, so that a pass may die at any point: the next one, of this
+replica or of another, ends in the same state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from sync_runtime.contract.names import (
 )
 from sync_runtime.contract.status import SyncGroupStatus
 from sync_runtime.contract.syncgroup import SyncGroup
-from syncgroup_operator import reasons
 from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
 from syncgroup_operator.execute.act import Outcome, act
 from syncgroup_operator.execute.authorities import Authorities
@@ -110,7 +109,7 @@ class Reconciler:
         problems = problems_of(observation)
         if problems:
             decision = Decision(state=record.state)
-            await self._tell(seen, observation, decision, problems, Outcome())
+            await self._tell(seen, observation, decision, Outcome(), problems=problems)
             return None
         authority = await self._around.authorities.of(
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
@@ -122,7 +121,7 @@ class Reconciler:
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
-        await self._tell(seen, observation, decision, (), outcome, ca_expires=authority.expires)
+        await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if any(failure.retry for failure in outcome.failures):
             return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
         return decision.wake_after_s
@@ -132,7 +131,7 @@ class Reconciler:
         decision = decide(observation, record.state)
         outcome = await self._act(seen, observation, decision, ())
         if outcome.failures:
-            await self._tell(seen, observation, decision, (), outcome)
+            await self._tell(seen, observation, decision, outcome)
             return RETRY_FAILED_S
         if outcome.done or _anything_left(observation):
             return LOOK_AGAIN_S * 4
@@ -142,7 +141,7 @@ class Reconciler:
             await self._set_finalizers(seen, left)
         return None
 
-    # --- the steps ----------------------------------------------------------------------------------------------------------
+    # --- the steps ----------------------------------------------------------------------------------------------------
 
     def _observe(self, seen: SeenGroup, group: SyncGroup, record: Record) -> Observation:
         around = self._around
@@ -192,8 +191,9 @@ class Reconciler:
         seen: SeenGroup,
         observation: Observation,
         decision: Decision,
-        problems: tuple[TemplateProblem, ...],
         outcome: Outcome,
+        *,
+        problems: tuple[TemplateProblem, ...] = (),
         ca_expires: datetime.datetime | None = None,
     ) -> None:
         """The status, once, and only where it changed; then events."""
@@ -247,8 +247,7 @@ def _anything_left(observation: Observation) -> bool:
 
 def _notes(failures: tuple[Failure, ...]) -> tuple[Note, ...]:
     return tuple(
-        Note("Warning", failure.reason or reasons.PROGRESSING, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
+        Note("Warning", failure.reason, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
         for failure in failures
         if failure.reason
     )
-

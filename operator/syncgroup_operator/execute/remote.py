@@ -155,4 +155,3 @@ class Remote:
             if found is not None:
                 return found
         return ClusterProblem(reasons.UNREACHABLE, f"the API server of {self.name} does not answer", permanent=False)
-
