@@ -30,7 +30,7 @@ class Slot(NamedTuple):
     """A member's seat in the group: `role` is `trainer` or the rollout's name, `index` counts from 0."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks a seat for
 
 
 class ObjectKey(NamedTuple):
