@@ -251,7 +251,11 @@ class World:
         before = self._heard.get(key)
         if before is None or before[:2] != (pod.uid, pod.renewals):
             first = before is None and cluster.connected_s == self.now_s
-            self._heard[key] = (pod.uid, pod.renewals, min(self.now_s, cluster.connected_s or 0.0) if first else self.now_s)
+            self._heard[key] = (
+                pod.uid,
+                pod.renewals,
+                min(self.now_s, cluster.connected_s or 0.0) if first else self.now_s,
+            )
         return LeaseView(
             name=names.lease_name(self.group.key, *pod.slot),
             namespace="ml",
