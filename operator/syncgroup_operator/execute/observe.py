@@ -55,7 +55,7 @@ def observe(
         now_s=now_s,
         now=now,
         clusters=views,
-        template_hashes=template_hashes(group, image, library),
+        template_hashes=template_hashes(group, seen.uid, image, library),
         default_image=image,
     )
 

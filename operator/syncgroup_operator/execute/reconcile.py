@@ -197,7 +197,7 @@ class Reconciler:
         ca_expires: datetime.datetime | None = None,
     ) -> None:
         """The status, once, and only where it changed; then events."""
-        status = status_of(observation, decision, problems, outcome.failures, ca_expires=ca_expires)
+        status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
         if status != observation.group.status:
             await self._write_status(seen, observation, status)
         for note in (*decision.notes, *_notes(outcome.failures)):

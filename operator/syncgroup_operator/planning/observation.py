@@ -147,7 +147,8 @@ class ClusterView:
     what was seen since then."""
     lost_time: datetime.datetime | None = None
     """When it was lost, as kept in its SyncCluster's status; survives restarts."""
-    service_accounts: frozenset[str] = frozenset({"default"})
+    service_accounts: frozenset[str] | None = frozenset({"default"})
+    """Those that templates may name. None: any of the namespace, as for every workload in the group's own."""
     shares_devices: bool = False
     """Whether the cluster has dynamic resource allocation, so that two containers may share a GPU."""
     pods: tuple[PodView, ...] = ()
