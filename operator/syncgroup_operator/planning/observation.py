@@ -94,6 +94,8 @@ class LeaseView:
     report: MemberReport | None = None
     problem: str | None = None
     """Why the report cannot be read."""
+    uid: str = ""
+    """The lease's own, for its deletion."""
 
 
 @dataclass(frozen=True, slots=True)
