@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ class OperatorProcess:
 
     def health(self) -> dict[str, Any]:
         """What the liveness probe answers."""
-        return json.loads(_http(self.health_port, "/healthz"))
+        found: dict[str, Any] = json.loads(_http(self.health_port, "/healthz"))
+        return found
 
 
 class MemberDriver:
@@ -190,7 +192,7 @@ def condition(group: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def wait_condition(
-    region: RegionHandle, namespace: str, name: str, kind: str, status: str, timeout_s: float = 30.0
+    region: RegionHandle, namespace: str, name: str, kind: str, status: str, *, timeout_s: float = 30.0
 ) -> dict[str, Any]:
     """The group, once a condition has a status."""
 
@@ -213,8 +215,6 @@ def free_port() -> int:
 
 
 def _http(port: int, path: str) -> str:
-    import urllib.request
-
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
         return str(answer.read().decode())
 
