@@ -24,8 +24,8 @@ NAMESPACE = "syncgroup-system"
 _REGISTER = """Let the operator of this hub use another cluster.
 
 In the remote cluster: a service account for the operator, its roles, the namespaces that are mapped, and a token. On
-the hub: a Secret with a kubeconfig (server, CA and token, nothing else) and the SyncCluster. Everything is applied, so that
-the same command may be given again; what it no longer says is taken back.
+the hub: a Secret with a kubeconfig (server, CA and token, nothing else) and the SyncCluster. Everything is applied, so
+that the same command may be given again; what it no longer says is taken back.
 
 Your own kubeconfigs may log in by any plug-in: they are used by this command alone and stored nowhere.
 
