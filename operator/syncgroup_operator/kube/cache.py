@@ -57,6 +57,7 @@ class CacheView:
     """Every node of the cluster; empty also where nodes may not be seen."""
     children: Mapping[ObjectKey, ChildView]
     connected_s: float | None
+    heard_s: float | None
     problem: ClusterProblem | None
 
 
@@ -141,6 +142,7 @@ class ClusterCache:
             if group
             else {},
             connected_s=self.connected_s(namespace),
+            heard_s=self.leases_heard_s(namespace),
             problem=self.problem(namespace),
         )
 
@@ -158,6 +160,11 @@ class ClusterCache:
         lives = [running.watch.live_since_s for running in self._covering(namespace) if not _spared(running)]
         known = [live for live in lives if live is not None]
         return max(known) if known and len(known) == len(lives) else None
+
+    def leases_heard_s(self, namespace: str) -> float | None:
+        """When the watch of this namespace's leases last said anything, if only that it was opened."""
+        heard = [one.watch.last_heard_s for one in self._covering(namespace) if one.watch.scope.kind is kinds.LEASE]
+        return min((moment for moment in heard if moment is not None), default=None)
 
     def problem(self, namespace: str) -> ClusterProblem | None:
         """Why the cluster cannot be used for this namespace; None while all is well, or still being opened."""

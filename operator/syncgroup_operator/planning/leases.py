@@ -18,6 +18,7 @@ Verdict = Literal["Live", "Unknown", "Expired", "NeverReported"]
 
 STARTUP_ALLOWANCE_S = 300.0
 """From Running to the first renewal: the sidecar starts first, but needs a certificate and its plan."""
+SETTLE_S = 1.0
 MAX_DURATION_S = 3600
 """The contract's own limit: a member cannot grant itself a longer life."""
 
@@ -67,9 +68,16 @@ def life_of(pod: PodView, lease: LeaseView | None, cluster: ClusterView, now_s: 
     due_s = since_s + duration_s(taken, policy)
     silent_s = max(now_s - since_s, 0.0)
     if now_s > due_s:
-        return Life("Expired", silent_s, report=report, taken=True)
+        if _evidence_s(cluster, now_s) > due_s:
+            return Life("Expired", silent_s, report=report, taken=True)
+        return Life("Unknown", silent_s, now_s + SETTLE_S, report, taken=True)
     # The first sight of a lease is no renewal: it may be years old.
     return Life("Live" if taken.changed_s > cluster.connected_s else "Unknown", silent_s, due_s, report, taken=True)
+
+
+def _evidence_s(cluster: ClusterView, now_s: float) -> float:
+    """Up to when it is known that nothing came. A stream that was just opened may still hold what it missed."""
+    return now_s if cluster.heard_s is None else min(now_s, cluster.heard_s - SETTLE_S)
 
 
 def duration_s(lease: LeaseView, policy: LeasePolicy) -> float:
