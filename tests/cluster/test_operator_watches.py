@@ -227,9 +227,8 @@ def test_a_quiet_stream_that_is_doubted_stays_live(proxy: ApiProxy, namespace: s
 
 
 def test_streams_that_end_at_once_make_no_busy_loop(proxy: ApiProxy, namespace: str) -> None:
-    rule = proxy.add(
-        Rule(path="configmaps", watch=True, status=200, body={"type": "BOOKMARK", "object": {}}, times=None)
-    )
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {}}}
+    rule = proxy.add(Rule(path="configmaps", watch=True, status=200, body=bookmark, times=None))
 
     async def scenario() -> None:
         async with watched(proxy.kubeconfig(), namespace) as found:
@@ -244,7 +243,15 @@ def test_streams_that_end_at_once_make_no_busy_loop(proxy: ApiProxy, namespace: 
 
 @pytest.mark.parametrize(
     "body",
-    [{"type": "ADDED"}, {"type": "ADDED", "object": 3}, {"object": {}}, {"type": "ADDED", "object": {"metadata": {}}}],
+    [
+        {"type": "ADDED"},
+        {"type": "ADDED", "object": 3},
+        {"type": "ADDED", "object": {"metadata": {}}},
+        {"type": "DELETED", "object": {"metadata": []}},
+        {"type": "ERROR", "object": 3},
+        {"type": [], "object": {"metadata": {}}},
+        {"object": {}},
+    ],
 )
 def test_lines_that_are_no_events_are_survived(proxy: ApiProxy, namespace: str, body: dict[str, Any]) -> None:
     proxy.add(Rule(path="configmaps", watch=True, status=200, body=body))
@@ -260,7 +267,7 @@ def test_lines_that_are_no_events_are_survived(proxy: ApiProxy, namespace: str, 
 
 
 def test_an_orderly_end_is_no_break(proxy: ApiProxy, namespace: str) -> None:
-    times = WatchTimes(server_timeout_s=2, answer_timeout_s=1.0)
+    times = WatchTimes(server_timeout_s=3)
 
     async def scenario() -> None:
         async with watched(proxy.kubeconfig(), namespace, times=times) as found:

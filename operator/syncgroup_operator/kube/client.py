@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sync_runtime.contract.names import FIELD_MANAGER, STATUS_FIELD_MANAGER
-from syncgroup_operator.errors import GoneError, RefusedError
+from syncgroup_operator.errors import GoneError, NotFoundError, RefusedError
 from syncgroup_operator.kube.access import Access
 from syncgroup_operator.kube.connection import APPLY_PATCH, MERGE_PATCH, Connection, Stream
 from syncgroup_operator.kube.kinds import Kind, kind_of, path_of
@@ -130,6 +130,15 @@ class Cluster:
     async def version(self) -> Document:
         """What the API server says about its own version."""
         return await self._connection.request("get", "version", "GET", "/version")
+
+    async def serves(self, kind: Kind) -> bool:
+        """Whether the API server has a kind at all, such as those of dynamic resource allocation."""
+        try:
+            answer = await self._connection.request("get", "resources", "GET", kind.root)
+        except NotFoundError:
+            return False
+        served = answer.get("resources")
+        return any(isinstance(one, dict) and one.get("name") == kind.plural for one in served or ())
 
     async def healthz(self) -> None:
         """Return when the API server says that it is ready; raises ApiError."""

@@ -220,16 +220,20 @@ class Watch:
         try:
             event = json.loads(line)
             kind, body = event["type"], event["object"]
-            metadata = body.get("metadata") or {}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._malformed("an event that is none") from error
+        metadata = body.get("metadata") if isinstance(body, dict) else None
+        if not isinstance(metadata, dict) and kind != "ERROR":
+            raise self._malformed("an event without an object")
         if kind == "ERROR":
-            status = body.get("code")
-            raise error_of(self._cluster.name, f"watch {self._what}", status if isinstance(status, int) else 500, body)
-        change = _CHANGES.get(kind)
+            said = body if isinstance(body, dict) else {}
+            status = said.get("code")
+            raise error_of(self._cluster.name, f"watch {self._what}", status if isinstance(status, int) else 500, said)
+        change = _CHANGES.get(kind) if isinstance(kind, str) else None
         if change is Change.DELETED:
-            self._known.pop(_key(metadata) or ("", ""), None)
-            self._on_event(change, self._slim(body, metadata))
+            key = _key(metadata)
+            if key is not None and self._known.pop(key, None) is not None:
+                self._on_event(change, self._slim(body, metadata))
         elif change is not None:
             self._present(body)
         version = metadata.get("resourceVersion")
@@ -275,8 +279,12 @@ class Watch:
     def _broke(self, error: OperatorError) -> None:
         self._failures += 1
         self.restarts += 1
+        news = type(error) is not type(self.problem)
         self.problem = error
-        self._set_live(None)
+        if self.live_since_s is not None:
+            self._set_live(None)
+        elif news:  # not at every further try
+            self._on_state()
 
     def _pause_s(self, failures: int) -> float:
         denied = isinstance(self.problem, DeniedError)
@@ -284,7 +292,7 @@ class Watch:
         return pause_s(failures, self._times, longest_s, random.random())  # noqa: S311 spreads load
 
     def _set_live(self, since_s: float | None) -> None:
-        if since_s != self.live_since_s or since_s is None:
+        if since_s != self.live_since_s:
             self.live_since_s = since_s
             self._on_state()
 

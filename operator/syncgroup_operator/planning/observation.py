@@ -80,7 +80,10 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """One member's lease. `changed_s` is when the operator saw `renew_time` change last; that alone judges."""
+    """One member's lease. `changed_s` is when the operator saw `renew_time` change last; that alone judges.
+
+    Time in which nothing at all was heard of the cluster's leases does not count: `changed_s` moves on with it.
+    """
 
     name: str
     namespace: str
