@@ -131,14 +131,13 @@ class Cluster:
         """What the API server says about its own version."""
         return await self._connection.request("get", "version", "GET", "/version")
 
-    async def serves(self, kind: Kind) -> bool:
-        """Whether the API server has a kind at all, such as those of dynamic resource allocation."""
+    async def has_api(self, group_version: str) -> bool:
+        """Whether the server serves an API group in this version."""
         try:
-            answer = await self._connection.request("get", "resources", "GET", kind.root)
+            await self._connection.request("get", "discovery", "GET", f"/apis/{group_version}")
         except NotFoundError:
             return False
-        served = answer.get("resources")
-        return any(isinstance(one, dict) and one.get("name") == kind.plural for one in served or ())
+        return True
 
     async def healthz(self) -> None:
         """Return when the API server says that it is ready; raises ApiError."""

@@ -222,13 +222,13 @@ class Watch:
             kind, body = event["type"], event["object"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._malformed("an event that is none") from error
-        metadata = body.get("metadata") if isinstance(body, dict) else None
-        if not isinstance(metadata, dict) and kind != "ERROR":
-            raise self._malformed("an event without an object")
         if kind == "ERROR":
             said = body if isinstance(body, dict) else {}
             status = said.get("code")
             raise error_of(self._cluster.name, f"watch {self._what}", status if isinstance(status, int) else 500, said)
+        metadata = body.get("metadata") if isinstance(body, dict) else None
+        if not isinstance(metadata, dict):
+            raise self._malformed("an event without an object")
         change = _CHANGES.get(kind) if isinstance(kind, str) else None
         if change is Change.DELETED:
             key = _key(metadata)
