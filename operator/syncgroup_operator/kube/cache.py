@@ -24,7 +24,7 @@ from syncgroup_operator.kube import kinds
 from syncgroup_operator.kube.client import Cluster, Document
 from syncgroup_operator.kube.kinds import Kind
 from syncgroup_operator.kube.store import Group, Store, Wakes, Why
-from syncgroup_operator.kube.views import child_key, lease_view
+from syncgroup_operator.kube.views import LeaseRow, child_key, lease_view
 from syncgroup_operator.kube.watch import Change, OnEvent, Scope, Watch, WatchTimes
 from syncgroup_operator.planning.observation import (
     ChildView,
@@ -58,6 +58,8 @@ class CacheView:
     """Every node of the cluster; empty also where nodes may not be seen."""
     children: Mapping[ObjectKey, ChildView]
     connected_s: float | None
+    heard_s: float | None
+    """When something was last heard of leases here: what ran out since then is not proven to have."""
     problem: ClusterProblem | None
 
 
@@ -135,13 +137,14 @@ class ClusterCache:
     def view(self, group_uid: str, namespace: str) -> CacheView:
         """One group's objects in the namespace that it is mapped to."""
         group = self._store.groups.get(group_uid) or Group(group_uid)
-        silent_s = self._silent_s(namespace)
+        leases = [row for row in group.leases.values() if row.namespace == namespace]
         return CacheView(
             pods=tuple(pod for pod in group.pods.values() if pod.namespace == namespace),
-            leases=tuple(lease_view(row, silent_s) for row in group.leases.values() if row.namespace == namespace),
+            leases=tuple(lease_view(row) for row in leases),
             nodes=self._nodes(),
             children={key: child for key, child in group.children.items() if key.namespace == namespace},
             connected_s=self.connected_s(namespace),
+            heard_s=self._heard_s(namespace, leases),
             problem=self.problem(namespace),
         )
 
@@ -167,10 +170,26 @@ class ClusterCache:
                 return _problem(self.cluster.name, running.watch)
         return None
 
-    def _silent_s(self, namespace: str) -> float:
-        """How long nothing was heard of the leases of a namespace."""
-        heard = [one.watch.last_heard_s for one in self._covering(namespace) if one.watch.scope.kind is kinds.LEASE]
-        return max(0.0, self._clock_s() - max((at for at in heard if at is not None), default=self._clock_s()))
+    def _heard_s(self, namespace: str, leases: Iterable[LeaseRow]) -> float | None:
+        """When a watch of leases last proved that it lives; where one of these ran out since, proof is asked for."""
+        covering = (one.watch for one in self._covering(namespace) if one.watch.scope.kind is kinds.LEASE)
+        watch = next(covering, None)
+        if watch is None or watch.last_heard_s is None:
+            return None
+        heard_s, now_s = watch.last_heard_s, self._clock_s()
+        if any(heard_s - row.changed_s <= row.duration_s < now_s - row.changed_s for row in leases):
+            watch.doubt()
+        return heard_s
+
+    def child(self, group_uid: str, key: ObjectKey) -> ChildView | None:
+        """One child, without the rest of a view."""
+        group = self._store.groups.get(group_uid)
+        return group.children.get(key) if group is not None else None
+
+    @property
+    def dead(self) -> int:
+        """Watches that ended by a fault of ours: only a restart of the operator helps."""
+        return sum(running.task.done() for running in self._running.values())
 
     def _nodes(self) -> Mapping[str, NodeView]:
         """Only while they are watched: what was seen before is not the present."""

@@ -187,13 +187,14 @@ class Stream:
 
     def __init__(self, response: aiohttp.ClientResponse, cluster: str, what: str) -> None:
         self._content = response.content
+        self._reading: asyncio.Timeout | None = None
         self._cluster = cluster
         self._what = what
 
     async def read(self, silence_s: float) -> bytes | None:
         """What has arrived; empty at the orderly end, None after `silence_s` without a byte."""
         try:
-            async with asyncio.timeout(silence_s):
+            async with asyncio.timeout(silence_s) as self._reading:
                 return await self._content.readany()
         except TimeoutError:
             return None
@@ -202,6 +203,12 @@ class Stream:
                 f"cluster {self._cluster}: {self._what}: cut off: {str(error) or type(error).__name__}",
                 cluster=self._cluster,
             ) from error
+
+    def interrupt(self) -> None:
+        """End a `read` that waits, as if the silence had lasted."""
+        if self._reading is not None and not self._reading.expired():
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
+                self._reading.reschedule(asyncio.get_running_loop().time())
 
 
 def _document(data: bytes) -> dict[str, Any]:

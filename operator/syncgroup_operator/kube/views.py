@@ -146,12 +146,8 @@ def lease_row(body: Body, cluster: str, now_s: float, before: LeaseRow | None = 
     )
 
 
-def lease_view(row: LeaseRow, silent_s: float = 0.0) -> LeaseView:
-    """What a pass sees of a lease: here the report is read.
-
-    `silent_s` is how long the watch of leases has said nothing. That time proves nothing about any member, so the lease
-    does not age in it: a link that was just cut must not look like many deaths.
-    """
+def lease_view(row: LeaseRow) -> LeaseView:
+    """What a pass sees of a lease: here the report is read."""
     report, problem = read_report(row.report_json) if row.report_json else (None, None)
     return LeaseView(
         name=row.name,
@@ -161,7 +157,7 @@ def lease_view(row: LeaseRow, silent_s: float = 0.0) -> LeaseView:
         holder=row.holder,
         renew_time=row.renew_time,
         duration_s=row.duration_s,
-        changed_s=row.changed_s + silent_s,
+        changed_s=row.changed_s,
         report=report,
         problem=problem,
         uid=row.uid,

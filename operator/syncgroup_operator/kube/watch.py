@@ -117,6 +117,9 @@ class Watch:
         self._known: dict[tuple[str, str], str] = {}
         """The uid of every object that is there, by namespace and name."""
         self._failures = 0
+        self._stream: Stream | None = None
+        self._opened_s = 0.0
+        self._doubted = False
 
     @property
     def count(self) -> int:
@@ -127,6 +130,12 @@ class Watch:
     def verb(self) -> str:
         """What it is doing, as a role would call it."""
         return "list" if self._version is None else "watch"
+
+    def doubt(self) -> None:
+        """Somebody needs to know whether this watch lives: open another stream now, not after more silence."""
+        opened_s, self._doubted = self._opened_s, True
+        if self._stream is not None and self._clock_s() - opened_s >= self._times.least_stream_s:
+            self._stream.interrupt()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -162,7 +171,11 @@ class Watch:
             opened_s = self.last_heard_s = self._clock_s()
             self.problem = None
             self._set_live(opened_s if self.live_since_s is None else self.live_since_s)
-            await self._follow(stream)
+            self._stream, self._opened_s, self._doubted = stream, opened_s, False
+            try:
+                await self._follow(stream)
+            finally:
+                self._stream = None
         if self._clock_s() - opened_s < times.least_stream_s:
             raise UnreachableError(f"cluster {self._cluster.name}: the watch of {self._what} ended at once")
         self._failures = 0
@@ -195,7 +208,7 @@ class Watch:
             silence_s = min(self._silence_s(), self._times.inactivity_s)
             data = await stream.read(silence_s)
             if data is None:
-                if silence_s >= self._times.inactivity_s:
+                if silence_s >= self._times.inactivity_s and not self._doubted:
                     raise UnreachableError(
                         f"cluster {self._cluster.name}: the watch of {self._what} was silent for {silence_s:.0f} s"
                     )

@@ -84,10 +84,7 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """One member's lease. `changed_s` is when the operator saw `renew_time` change last; that alone judges.
-
-    Time in which nothing at all was heard of the cluster's leases does not count: `changed_s` moves on with it.
-    """
+    """One member's lease. `changed_s` is when the operator saw `renew_time` change last; that alone judges."""
 
     name: str
     namespace: str
@@ -148,6 +145,9 @@ class ClusterView:
     connected_s: float | None = None
     """Since when all watches of it are live without a break; None while they are not. A lease can only be judged by
     what was seen since then."""
+    heard_s: float | None = None
+    """When its watch of leases last proved that it lives. Silence after that may be the link's, so leases are judged as
+    of this moment. None: as of now."""
     lost_time: datetime.datetime | None = None
     """When it was lost, as kept in its SyncCluster's status; survives restarts."""
     service_accounts: frozenset[str] | None = frozenset({"default"})

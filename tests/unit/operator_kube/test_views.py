@@ -138,10 +138,6 @@ def test_a_report_is_read_when_a_pass_asks_and_once_per_text() -> None:
     assert lease_view(row(lease())).report is view.report
 
 
-def test_a_lease_does_not_age_while_nothing_is_heard() -> None:
-    assert lease_view(row(lease(), 5.0), 2.5).changed_s == 7.5
-
-
 def test_a_lease_that_nobody_took_has_neither_report_nor_problem() -> None:
     body = lease()
     del body["metadata"]["annotations"]
