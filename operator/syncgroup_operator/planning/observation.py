@@ -146,8 +146,8 @@ class ClusterView:
     """Since when all watches of it are live without a break; None while they are not. A lease can only be judged by
     what was seen since then."""
     heard_s: float | None = None
-    """When the watch of its leases last said anything. A lease has run out only if the watch spoke after that moment:
-    silence of the watch is no silence of the member. None: it speaks now."""
+    """When its watch of leases last proved that it lives. Silence after that may be the link's, so leases are judged as
+    of this moment. None: as of now."""
     lost_time: datetime.datetime | None = None
     """When it was lost, as kept in its SyncCluster's status; survives restarts."""
     service_accounts: frozenset[str] | None = frozenset({"default"})
