@@ -119,6 +119,13 @@ ENV_TERM: Final = f"{ENV_PREFIX}TERM"
 ENV_LEASE: Final = f"{ENV_PREFIX}LEASE"
 ENV_SOCKET: Final = f"{ENV_PREFIX}SOCKET"
 ENV_SPOOL_DIR: Final = f"{ENV_PREFIX}SPOOL_DIR"
+ENV_IDENTITY_DIR: Final = f"{ENV_PREFIX}IDENTITY_DIR"
+ENV_TRUST_DIR: Final = f"{ENV_PREFIX}TRUST_DIR"
+ENV_TOKEN_DIR: Final = f"{ENV_PREFIX}TOKEN_DIR"
+ENV_LISTEN: Final = f"{ENV_PREFIX}LISTEN"
+"""`host:port` of the data port, where it is not the usual one."""
+ENV_CONTROL: Final = f"{ENV_PREFIX}CONTROL"
+"""`host:port` of the control API, where it is not the usual one."""
 ENV_POD_NAME: Final = f"{ENV_PREFIX}POD_NAME"
 ENV_POD_NAMESPACE: Final = f"{ENV_PREFIX}POD_NAMESPACE"
 ENV_POD_UID: Final = f"{ENV_PREFIX}POD_UID"
@@ -202,9 +209,12 @@ def member_role_name(group: GroupKey) -> str:
     return _object_name(group, "member")
 
 
-def certificate_request_name(group: GroupKey, member: str, pod_uid: str) -> str:
-    """The CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it."""
-    return _object_name(group, "csr", member, pod_uid)
+def certificate_request_name(group: GroupKey, member: str, pod_uid: str, attempt: str) -> str:
+    """One CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it.
+
+    A request is decided once: whoever asks again does so under another name, made by another `attempt`.
+    """
+    return _object_name(group, "csr", member, pod_uid, attempt)
 
 
 def group_labels(group: GroupKey, uid: str) -> dict[str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.manifest import Version
+from sync_runtime.bucket.spool import Spool
 from sync_runtime.contract.reports import MemberReport
 from sync_runtime.errors import SignatureError, SyncError
 from sync_runtime.identity.errors import IdentityError
@@ -18,6 +20,7 @@ from sync_runtime.session.catch_up import Maker, MakerSettings
 from sync_runtime.session.machine import PublishState
 from sync_runtime.session.publish import PublisherSession, TrainerContext
 from sync_runtime.session.ranks.publishing import PublisherRanks
+from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import EXTRACT
 
@@ -34,10 +37,9 @@ class Trainer:
     def __init__(self, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
         spool, versions = sidecar.spool, sidecar.versions
-        # An operator allocates terms for all its clusters; without one, this spool's lock makes ours unique.
-        allocated = sidecar.plans.plan.term
-        term = spool.next_term(max(1, allocated)) if sidecar.settings.lease_dir is not None else allocated
-        versions.fence.admit(term, spool.incarnation(term))
+        self._newest_term = 0
+        """Of which this spool knows; larger than ours where this trainer was replaced."""
+        self._take_term(sidecar.settings, spool)
         self._making: set[ObjectKey] = set()
         self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
@@ -55,6 +57,25 @@ class Trainer:
             )
         )
         self.libraries = PublisherRanks(self.engine)
+        self.plan_changed()
+
+    def _take_term(self, settings: SidecarSettings, spool: Spool) -> None:
+        """The term that this sidecar leads with; PROTOCOL.md, section 1.
+
+        Without an operator this spool's lock makes it unique: one more at every start. In a pod it is the one that the
+        pod was created for, at every start and never the plan's: a later one there is another trainer's. Where the
+        spool knows a later one, this trainer leads nobody, and its report says so to whoever allocates terms.
+        """
+        fence, plan_term = self._sidecar.versions.fence, self._sidecar.plans.plan.term
+        if not settings.in_pod:
+            term = spool.next_term(max(1, plan_term))
+            fence.admit(term, spool.incarnation(term))
+        elif settings.term >= spool.term:
+            fence.admit(settings.term, spool.incarnation(settings.term))
+        else:
+            _log.error("this pod was made for term %d, but its spool knows term %d", settings.term, spool.term)
+            fence.admit(settings.term, secrets.token_hex(16))  # of its own, so that nobody takes it for the other
+        self._newest_term = spool.term
 
     def start(self) -> None:
         """Nothing to dial."""
@@ -66,7 +87,7 @@ class Trainer:
 
     def plan_changed(self) -> None:
         """A trainer's term comes with its start: a larger one in the plan is another trainer's."""
-        self.engine.appointed_term = self._sidecar.plans.plan.term
+        self.engine.appointed_term = max(self._sidecar.plans.plan.term, self._newest_term)
 
     async def keep_house(self) -> None:
         """Certificates may have been renewed."""
@@ -93,6 +114,7 @@ class Trainer:
             self._sidecar,
             "Starting" if self.engine.state in (PublishState.WAITING, PublishState.OPENING) else "Serving",
             version=None if version is None else reported(version, self.engine.step),
+            term=max(self._sidecar.versions.fence.term, self.engine.appointed_term),
         )
 
     async def _make(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:

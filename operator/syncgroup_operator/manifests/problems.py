@@ -124,7 +124,7 @@ def service_accounts(spec: Mapping[str, Any]) -> tuple[str, ...]:
 def _service_account_problems(observation: Observation, part: Part) -> Iterator[TemplateProblem]:
     for cluster in dict.fromkeys(place.cluster for place in part.places):
         view = observation.clusters.get(cluster)
-        if view is None:
+        if view is None or view.service_accounts is None:
             continue
         for account in service_accounts(part.template.spec):
             if account not in view.service_accounts:
