@@ -264,10 +264,10 @@ def test_the_operator_can_neither_read_secrets_nor_give_away_what_it_does_not_ha
     assert operator.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles")[0] == 403
 
 
+@pytest.mark.usefixtures("operator")  # which puts the roles there
 def test_a_remote_account_reaches_its_own_namespace_and_no_other(
-    region: RegionHandle, restricted: str, tmp_path: Path, operator: ApiClient
+    region: RegionHandle, restricted: str, tmp_path: Path
 ) -> None:
-    """`operator` has put the roles there."""
     region.kubectl("create", "serviceaccount", "hub", "-n", restricted)
     for binding in (
         {**roles.cluster_role_binding(roles.REMOTE_ROLE, "hub", restricted), "metadata": {"name": f"hub-{restricted}"}},
@@ -280,6 +280,20 @@ def test_a_remote_account_reaches_its_own_namespace_and_no_other(
             assert hub.request("GET", path)[0] == 200, path
         for path in ("/api/v1/namespaces/default/pods", f"/api/v1/namespaces/{restricted}/secrets"):
             assert hub.request("GET", path)[0] == 403, path
+
+
+@pytest.mark.usefixtures("crds", "operator")
+def test_a_namespaced_operator_reaches_the_namespaces_that_it_is_bound_in(
+    region: RegionHandle, restricted: str, tmp_path: Path
+) -> None:
+    region.kubectl("create", "serviceaccount", "small", "-n", restricted)
+    must_apply(region, roles.role_binding(roles.GROUPS_ROLE, "small", restricted, restricted, kind="ClusterRole"))
+    groups = f"/apis/{names.GROUP_VERSION}/namespaces/{{}}/{names.SYNCGROUP_PLURAL}"
+    with client_of(region, tmp_path, restricted, "small") as small:
+        must_accept(small, documents_of(observed(example(ROOT / "crds/examples/two-regions.yaml"), restricted)))
+        assert small.request("GET", groups.format(restricted))[0] == 200
+        assert small.request("GET", groups.format("default"))[0] == 403
+        assert small.request("GET", "/api/v1/pods")[0] == 403
 
 
 def test_a_member_may_renew_its_lease_and_watch_its_plan_and_nothing_else(

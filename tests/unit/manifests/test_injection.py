@@ -276,7 +276,9 @@ def test_a_shared_gpu_is_the_same_claim_in_both_containers() -> None:
 
 def test_variables_of_the_spec_reach_the_sidecar_and_win_over_its_home() -> None:
     variables = [{"name": "HOME", "value": "/cache"}, {"name": "OTEL_SDK_DISABLED", "value": "true"}]
-    found = environment(sidecar_of(eu_pod(group(runtime={"env": variables}))))
+    container = sidecar_of(eu_pod(group(runtime={"env": variables})))
+    found = environment(container)
+    assert len(found) == len(container["env"])  # no name twice
     assert (found["HOME"], found["OTEL_SDK_DISABLED"]) == ("/cache", "true")
     assert environment(sidecar_of(eu_pod()))["HOME"] == names.TMP_DIR
 
