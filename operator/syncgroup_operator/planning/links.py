@@ -220,8 +220,13 @@ def _figures(pair: Pair, memory: LinkMemory | None) -> str:
     if memory is None:
         near = pair.sender == pair.receiver
         return f"not measured yet, assumed {'10 Gbit/s within the place' if near else '1 Gbit/s and 100 ms'}"
-    megabits, millis = memory.capacity_bits_per_second / 1e6, memory.min_rtt_micros / 1e3
-    return f"measured {megabits:.3g} Mbit/s, {millis:.3g} ms, {memory.loss_ppm} ppm loss"
+    millis = memory.min_rtt_micros / 1e3
+    return f"measured {_rate(memory.capacity_bits_per_second)}, {millis:.3g} ms, {memory.loss_ppm} ppm loss"
+
+
+def _rate(bits_per_second: int) -> str:
+    scale, unit = (1e9, "Gbit/s") if bits_per_second >= 1e9 else (1e6, "Mbit/s")
+    return f"{bits_per_second / scale:.3g} {unit}"
 
 
 def _weight(link: LinkReport) -> tuple[int, int, str]:
