@@ -43,7 +43,7 @@ def test_seats_routes_links_and_limits_are_explained(capsys: pytest.CaptureFixtu
     _, out, _ = explain(capsys, "-f", FOUR_REGIONS)
     for part in (
         "1 trainer, 22 members, 4 plans",
-        "rollout west: 8 members in oregon/us-west-2; if node, capacity or region fails: oregon/us-west-1, then local/us-",
+        "rollout west: 8 members in oregon/us-west-2; if node, capacity or region fails: oregon/us-west-1, then local/",
         "the trainer is dialled at trainer.four-regions.example.com:7443",
         "no relay: the trainer's own region dials it directly",
         "relays, so that the region receives every byte once: four-regions-eu-0-",

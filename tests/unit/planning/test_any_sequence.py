@@ -135,43 +135,52 @@ def _reached(name: str, parents: dict[str, list[str]], lost: set[str]) -> set[st
     return seen
 
 
-def happen(watcher: Watcher, event: str, detail: object, states: list[str]) -> None:
+def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
     world = watcher.world
     if isinstance(detail, Slot):
-        for cluster in world.clusters.values():
-            if (pod := cluster.pods.get(detail)) is not None:
-                pod.dead = pod.dead or event in ("die", "node")
-                pod.starts = pod.starts and event != "stuck"
-                pod.phase = "Failed" if event == "fail" else pod.phase
-                if event == "node":
-                    cluster.down_nodes.add(pod.node)
-                if event == "no-room" and not pod.renewals:
-                    pod.unschedulable = True
-                if event == "vanish":
-                    del cluster.pods[detail]
-    elif event == "cut" and world.clusters["far"].connected_s is not None:
-        world.cut("far")
-    elif event == "mend" and world.clusters["far"].connected_s is None:
-        world.mend("far")
-    elif event == "restart":
-        world.restart()
-    elif event == "crash":
-        watcher.step(crash=True)
+        befall(world, event, detail)
+    elif event in ("cut", "mend") and (world.clusters["far"].connected_s is None) == (event == "mend"):
+        (world.cut if event == "cut" else world.mend)("far")
+    elif event in ("restart", "crash"):
+        if event == "crash":
+            watcher.step(crash=True)
         world.restart()
     elif event == "restore":
-        world.state = states[0]
+        world.state = older
         watcher.forget()
-    elif event == "suspend":
+    elif event == "jump" and isinstance(detail, int):
+        world.pass_time(1.0, wall_jump_s=float(detail))
+        if detail > 0:
+            watcher.forget()  # by the clock, hours have passed
+    else:
+        edit(world, event, detail)
+
+
+def befall(world: World, event: str, slot: Slot) -> None:
+    """Something happens to the pods of a seat."""
+    for cluster in world.clusters.values():
+        pod = cluster.pods.get(slot)
+        if pod is None:
+            continue
+        pod.dead = pod.dead or event in ("die", "node")
+        pod.starts = pod.starts and event != "stuck"
+        pod.phase = "Failed" if event == "fail" else pod.phase
+        pod.unschedulable = pod.unschedulable or (event == "no-room" and not pod.renewals)
+        if event == "node":
+            cluster.down_nodes.add(pod.node)
+        if event == "vanish":
+            del cluster.pods[slot]
+
+
+def edit(world: World, event: str, detail: object) -> None:
+    """The user changes the spec."""
+    if event == "suspend":
         world.change(suspend=not world.group.spec.suspend)
     elif event == "template":
         world.template += "+"
     elif event == "scale":
         eu, asia = (rollout.to_document() for rollout in world.group.spec.rollouts)
         world.change(rollouts=[{**eu, "replicas": detail}, asia])
-    elif event == "jump" and isinstance(detail, int):
-        world.pass_time(1.0, wall_jump_s=float(detail))
-        if detail > 0:
-            watcher.forget()  # by the clock, hours have passed
 
 
 @pytest.mark.timeout(120)
@@ -181,12 +190,12 @@ def test_limits_and_routes_hold_and_the_world_settles(events: list[tuple[str, ob
     world = World(group(*ROLLOUTS, lease=LEASE))
     watcher = Watcher(world)
     watcher.step()
-    fill_states = [world.state]
+    older = world.state
     for _ in range(3):
         world.pass_time(10.0)
         watcher.step()
     for event, detail in events:
-        happen(watcher, event, detail, fill_states)
+        happen(watcher, event, detail, older)
         world.pass_time(float(detail) if event == "pass" and isinstance(detail, int) else 2.0)
         watcher.step()
     settle_down(watcher)

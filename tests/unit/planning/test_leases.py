@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import pytest
 
@@ -16,16 +17,16 @@ NOW = datetime.datetime(2027, 1, 31, 12, 0, 30, tzinfo=datetime.UTC)
 MINUTE = int(NOW.timestamp() // 60)
 
 
-def pod(**fields: object) -> PodView:
-    base: dict[str, object] = {"phase": "Running", "ready": True, "deleting": False, "seen_s": 100.0, **fields}
-    return PodView("m", "ml", "uid-1", SLOT, PLACE, **base)  # type: ignore[arg-type]
+def pod(**fields: Any) -> PodView:
+    base: dict[str, Any] = {"phase": "Running", "ready": True, "deleting": False, "seen_s": 100.0, **fields}
+    return PodView("m", "ml", "uid-1", SLOT, PLACE, **base)
 
 
 def lease(changed_s: float, holder: str = "uid-1", duration_s: int = 40) -> LeaseView:
     return LeaseView("m", "ml", SLOT, PLACE, holder, "t", duration_s, changed_s)
 
 
-def judged(now_s: float, found: LeaseView | None, connected_s: float | None = 100.0, **fields: object) -> Life:
+def judged(now_s: float, found: LeaseView | None, connected_s: float | None = 100.0, **fields: Any) -> Life:
     problem = None if connected_s is not None else ClusterProblem("Unreachable", "away", permanent=False)
     cluster = ClusterView("local", "ml", connected_s=connected_s, problem=problem)
     return life_of(pod(**fields), found, cluster, now_s, POLICY)
@@ -72,9 +73,7 @@ def test_a_lease_that_another_pod_holds_or_nobody_says_nothing() -> None:
         ({"phase": "Pending"}, 9e9, "Unknown"),
     ],
 )
-def test_a_pod_that_runs_must_report_within_its_allowance(
-    fields: dict[str, object], now_s: float, verdict: str
-) -> None:
+def test_a_pod_that_runs_must_report_within_its_allowance(fields: dict[str, Any], now_s: float, verdict: str) -> None:
     assert judged(now_s, None, **fields).verdict == verdict
 
 

@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 from sync_runtime.contract.plan import LinkPlan
 from sync_runtime.contract.reports import LinkReport, MemberReport
 from sync_runtime.contract.sync import Sync
+from syncgroup_operator.planning.leases import Life
 from syncgroup_operator.planning.links import (
     CONFIRMED_BY_PAYLOADS,
-    LinkMemory,
     Pair,
     learn,
     link_plan,
     pair_of,
     reported_links,
 )
-from syncgroup_operator.planning.leases import Life
 from syncgroup_operator.planning.observation import Place, Slot
-from syncgroup_operator.planning.state import GroupState
+from syncgroup_operator.planning.state import GroupState, LinkMemory
 from tests.unit.contract import wire_samples
 from tests.unit.planning.world import World, fill, group
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sync_runtime.contract import names
 from syncgroup_operator import reasons
+from syncgroup_operator.planning.decide import decide
 from syncgroup_operator.planning.observation import Place, Slot
 from syncgroup_operator.planning.state import GroupState
 from syncgroup_operator.planning.trainers import CREATION_ALLOWANCE_S, MAX_BELIEVED
@@ -32,14 +35,24 @@ def test_a_term_is_allocated_before_the_pod_and_used_once_it_is_seen() -> None:
     assert (state_of(world).term, state_of(world).term_open, state_of(world).term_time) == (1, False, None)
 
 
-def test_a_pod_that_is_not_seen_at_once_keeps_its_term_for_a_moment_only() -> None:
+def test_a_pod_is_asked_for_once_per_term_even_if_it_is_not_seen() -> None:
     world = World(group({"name": "eu"}))
-    for _ in range(3):
-        world.state = world.decide().state.to_json()  # asked for, not seen yet
-        world.pass_time(5.0)
-    assert state_of(world).term == 1
-    world.pass_time(CREATION_ALLOWANCE_S)
-    assert world.decide().state.term == 2
+    asked = []
+    for _ in range(8):
+        decision = world.decide()
+        world.state = decision.state.to_json()  # and nobody sees a pod
+        asked += [decision.seats[0].term] if decision.seats[0].create else []
+        world.pass_time(CREATION_ALLOWANCE_S / 3)
+    assert asked == [1, 2]
+
+
+def test_a_pod_that_the_server_refused_is_asked_for_again_with_its_term() -> None:
+    world = World(group({"name": "eu"}))
+    world.state = world.decide().state.to_json()
+    world.pass_time(1.0)
+    observation = replace(world.observe(), refused=frozenset({TRAINER}))
+    decision = decide(observation, state_of(world))
+    assert (decision.seats[0].create, decision.seats[0].term) == (True, 1)
 
 
 def test_a_silent_trainer_is_fenced_by_a_new_term_before_its_pod_goes() -> None:
