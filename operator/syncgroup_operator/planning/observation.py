@@ -180,6 +180,9 @@ class Observation:
     template_hashes: Mapping[str, str] = field(default_factory=dict)
     """Per role, what a pod of the present template carries (`manifests`)."""
     default_image: str = ""
+    refused: frozenset[Slot] = frozenset()
+    """Seats whose pod the API server refused to make when it was last asked: there surely is none, so that a trainer
+    may be asked for again with the same term."""
 
     @property
     def key(self) -> GroupKey:
