@@ -30,7 +30,7 @@ class Slot(NamedTuple):
     """A member's seat in the group: `role` is `trainer` or the rollout's name, `index` counts from 0."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks a seat for
 
 
 class ObjectKey(NamedTuple):
@@ -72,6 +72,8 @@ class PodView:
     term: int | None = None
     """The trainer's: the term that it was created for."""
     trouble: PodTrouble | None = None
+    running_since_s: float | None = None
+    """When the operator first saw it Running; None counts as `seen_s`."""
     unschedulable_since_s: float | None = None
     """When the operator first saw the scheduler find no node for it."""
     labels_ours: bool = True
@@ -96,6 +98,8 @@ class LeaseView:
     report: MemberReport | None = None
     problem: str | None = None
     """Why the report cannot be read."""
+    uid: str = ""
+    """The Lease's own; a deletion is bound to it."""
 
 
 @dataclass(frozen=True, slots=True)
