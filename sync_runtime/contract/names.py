@@ -85,6 +85,7 @@ LIBRARY_VOLUME: Final = "syncgroup-library"
 IDENTITY_VOLUME: Final = "syncgroup-identity"
 TOKEN_VOLUME: Final = "syncgroup-token"  # noqa: S105 a volume's name, no secret
 TRUST_VOLUME: Final = "syncgroup-trust"
+TMP_VOLUME: Final = "syncgroup-tmp"
 
 RUN_DIR: Final = "/run/syncgroup"
 """Memory-backed: the socket and the shared ring between the user's process and the sidecar."""
@@ -94,8 +95,12 @@ LIBRARY_DIR: Final = "/opt/syncgroup/library"
 IDENTITY_DIR: Final = "/run/syncgroup-identity"
 TRUST_DIR: Final = "/run/syncgroup-trust"
 """The trust bundle as the kubelet keeps it up to date: a mounted ConfigMap with `ca.crt`."""
-TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a folder's name, no secret
+TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a folder, no secret
 """Mounted in the sidecar only: `token`, bound to the pod, and `ca.crt` of the API server."""
+PLAN_PATH: Final = f"{IDENTITY_DIR}/plan.json"
+"""Where a sidecar in a pod keeps its plan: in memory that no other container sees."""
+TMP_DIR: Final = "/tmp"  # noqa: S108 the sidecar's own volume
+"""The one place besides its volumes where the sidecar may write: its root file system is read-only."""
 
 ENV_PREFIX: Final = "SYNCGROUP_"
 ENV_GROUP: Final = f"{ENV_PREFIX}GROUP"
@@ -126,6 +131,12 @@ ENV_POD_NAMESPACE: Final = f"{ENV_PREFIX}POD_NAMESPACE"
 ENV_POD_UID: Final = f"{ENV_PREFIX}POD_UID"
 ENV_POD_IP: Final = f"{ENV_PREFIX}POD_IP"
 ENV_NODE: Final = f"{ENV_PREFIX}NODE"
+ENV_RING_BYTES: Final = f"{ENV_PREFIX}RING_BYTES"
+ENV_SPOOL_BYTES: Final = f"{ENV_PREFIX}SPOOL_BYTES"
+ENV_LIBRARY: Final = f"{ENV_PREFIX}LIBRARY"
+"""In the user's container: the folder to add to `sys.path`."""
+ENV_GPU_ACCESS: Final = f"{ENV_PREFIX}GPU_ACCESS"
+"""In the user's container, with `gpuAccess: CudaIpc` only."""
 
 # --- inside objects --------------------------------------------------------------------------------------------------
 PLAN_KEY: Final = "plan.json"
