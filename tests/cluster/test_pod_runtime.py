@@ -108,6 +108,8 @@ def test_a_denied_request_is_told_and_asked_again(group: PodGroup) -> None:
     wait_for(lambda: "WrongIdentity" in waits_for(group, worker), START_S, what="the denial")
     denied = wait_for(lambda: _trouble(group, worker) == "CertificateDenied", START_S, what="the denial in the report")
     assert denied
+    assert group.end(worker.name) == 0, "a sidecar that waits ends politely"
+    group.start(worker)
     wait_for(lambda: len(group.requests()) >= 2, START_S, what="a second request")
     group.lying = False
     wait_whole(group, worker)
