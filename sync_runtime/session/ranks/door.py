@@ -16,7 +16,7 @@ from typing import Protocol
 from sync_runtime.errors import LibraryLostError, LocalProtocolError, SyncError, WrongBaseError
 from sync_runtime.local.faults import to_message
 from sync_runtime.local.link import LINK_REQUEST, Library, LibraryLink
-from sync_runtime.local.messages import End, Message, Open, Opened, Part, Share
+from sync_runtime.local.messages import Closed, End, Message, Open, Opened, Part, Share
 from sync_runtime.session.ranks.link import RanksLink
 from sync_runtime.session.ranks.parts import Owners, summed
 from sync_runtime.tensors.blocks import BlockMap
@@ -78,6 +78,8 @@ class RanksDoor(ABC):
         self.joined: RanksLink | None = None
         """All of them, since they opened."""
         self.owners: Owners | None = None
+        self._joining: RanksLink | None = None
+        """All of them, while they open."""
         self.turn = asyncio.Lock()
         self._left = asyncio.Event()
         self._offers: dict[str, dict[int, str]] = {}
@@ -181,7 +183,9 @@ class RanksDoor(ABC):
             await self.session.detached(joined, str(error))
             for other in list(self.ranks.values()):  # another may go away meanwhile
                 other.is_ready, other.stream = False, None
-                if not other.is_closing:
+                if other.is_closing:  # it waits for all to close, and one never will
+                    await other.link.send_quietly(Closed(drained=False))
+                else:
                     await other.link.send_quietly(to_message(LINK_REQUEST, error))
                     other.link.hang_up()
 
@@ -228,7 +232,7 @@ class RanksDoor(ABC):
         blocks = await asyncio.to_thread(lambda: BlockMap(parse_layout(document)))
         self.owners = Owners(blocks, {one.number: one.part.blocks for one in ordered if one.part is not None})
         digests = self.offered(ordered)
-        joined = self.make_link(last)
+        joined = self._joining = self.make_link(last)
         await self.session.attached(joined)
         opened = False
         try:
@@ -239,9 +243,9 @@ class RanksDoor(ABC):
             opened = True
         finally:
             if not opened:
+                self.joined = None
                 joined.lose()
                 await self.session.detached(joined, "the ranks could not open")
-        self.joined = joined
 
     def offered(self, ordered: list[Rank]) -> tuple[str, ...]:
         """Digests of what all ranks together can go on from, the best first.
@@ -267,6 +271,7 @@ class RanksDoor(ABC):
 
     async def say_opened(self, message: Opened) -> None:
         """OPENED to all, each with what it adds to the version's digest."""
+        self.joined = self._joining  # a rank may go on as soon as it hears this, before the last one has
         shares = self._offers.get(message.digest or "", {})
         for rank in list(self.ranks.values()):  # one may go away meanwhile
             rank.is_ready = False

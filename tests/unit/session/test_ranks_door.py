@@ -11,7 +11,20 @@ import pytest
 
 from sync_runtime.errors import LibraryLostError, LocalProtocolError
 from sync_runtime.local.link import LibraryLink
-from sync_runtime.local.messages import Anchor, Blocks, End, Error, Hello, Message, Open, Opened, Part, Publish
+from sync_runtime.local.messages import (
+    Anchor,
+    Blocks,
+    Close,
+    Closed,
+    End,
+    Error,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Part,
+    Publish,
+)
 from sync_runtime.session.publish import PublisherSession
 from sync_runtime.session.ranks.parts import Owners
 from sync_runtime.session.ranks.publishing import PublisherRanks
@@ -175,5 +188,32 @@ def test_a_rank_publishes_once_in_a_version() -> None:
         made.begin(0, Publish(1, "", "fast"))
         with pytest.raises(LocalProtocolError, match="rank 0 publishes again"):
             made.begin(0, Publish(1, "", "fast"))
+
+    asyncio.run(run())
+
+
+def test_a_rank_may_go_on_before_the_last_one_has_heard_that_all_are_open() -> None:
+    async def run() -> None:
+        house = House()
+
+        async def first_publishes() -> None:
+            await house.door.message(house.links[0], Publish(1, "", "fast"))
+
+        cast(Link, house.links[1]).before_send = first_publishes
+        await house.open()
+        assert house.door.ranks[0].stream == "PUBLISH"
+        await house.door.detached(house.links[0], "the test is over")
+
+    asyncio.run(run())
+
+
+def test_a_rank_that_closes_does_not_wait_for_one_that_died() -> None:
+    async def run() -> None:
+        house = House()
+        await house.open()
+        await house.door.message(house.links[0], Close(30_000))
+        await house.door.detached(house.links[1], "killed")
+        assert house.told(0)[-1] == Closed(drained=False)
+        assert not cast(Link, house.links[0]).hung_up  # it hangs up by itself
 
     asyncio.run(run())
