@@ -65,7 +65,6 @@ def test_the_prefix_of_a_term_is_the_one_of_the_protocol() -> None:
     stated = re.search(r"Ed25519 over the bytes `([^`]+)`, NUL, group uid", page)
     assert stated is not None
     assert stated[1].encode() + b"\0" == signing.TERM_PREFIX
-    assert signing.TERM_PREFIX != signing.SIGNED_PREFIX
 
 
 def test_every_changed_byte_is_noticed(signer: Signer, trusted: TrustedSigners) -> None:
