@@ -6,6 +6,7 @@ Standard library only; the plan is not here: it changes while the sidecar runs.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ MIB = 1 << 20
 DEFAULT_RING_BYTES = 256 * MIB
 DEFAULT_SPOOL_BYTES = 16 << 30
 ROLES = ("trainer", "rollout")
+MAX_TERM = 2**53 - 1
+"""As JSON can carry it."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,21 @@ class SidecarSettings:
     pod_uid: str = ""
     ring_bytes: int = DEFAULT_RING_BYTES
     spool_bytes: int = DEFAULT_SPOOL_BYTES
+    plan_config_map: str = ""
+    """In a pod: where the plan comes from. Then plan and certificate are fetched while the sidecar runs."""
+    trust_dir: Path = Path(names.TRUST_DIR)
+    token_dir: Path = Path(names.TOKEN_DIR)
+    term: int = 0
+    """Of a trainer in a pod: the term that the pod was created for."""
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise SettingsError(f"the role is {self.role!r}; it must be trainer or rollout")
+
+    @property
+    def in_pod(self) -> bool:
+        """Whether an operator looks after this member."""
+        return self.lease_dir is None
 
 
 def parse_address(text: str) -> Address:
@@ -71,6 +85,18 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
+def everywhere(port: int) -> Address:
+    """All addresses of this machine: of both families where there are both."""
+    return Address("::" if socket.has_dualstack_ipv6() else "0.0.0.0", port)  # noqa: S104 a pod is dialled from outside
+
+
+def parse_term(text: str) -> int:
+    """A term as the operator writes it."""
+    if not text.isdecimal() or len(text) > len(str(MAX_TERM)) or not 0 < int(text) <= MAX_TERM:
+        raise SettingsError(f"the term {text!r:.40} of this trainer must be a number from 1 on; the operator sets it")
+    return int(text)
+
+
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """The settings of a sidecar in a pod."""
 
@@ -80,22 +106,35 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
             raise SettingsError(f"the environment variable {name} is not set; the operator sets it in a pod")
         return value
 
+    def folder(name: str, usual: str) -> Path:
+        return Path(environment.get(name) or usual)
+
+    def address(name: str, port: int) -> Address:
+        text = environment.get(name, "")
+        return parse_address(text) if text else everywhere(port)
+
+    group = needed(names.ENV_GROUP)
+    is_trainer = needed(names.ENV_ROLE) == names.TRAINER_ROLE
     return SidecarSettings(
-        group=needed(names.ENV_GROUP),
+        group=group,
         group_namespace=needed(names.ENV_GROUP_NAMESPACE),
         group_uid=needed(names.ENV_GROUP_UID),
         member=needed(names.ENV_MEMBER),
-        role="trainer" if needed(names.ENV_ROLE) == names.TRAINER_ROLE else "rollout",
+        role="trainer" if is_trainer else "rollout",
         cluster=needed(names.ENV_CLUSTER),
         region=needed(names.ENV_REGION),
         plan_path=Path(needed(names.ENV_PLAN)),
-        identity_dir=Path(names.IDENTITY_DIR),
-        spool_dir=Path(environment.get(names.ENV_SPOOL_DIR) or names.SPOOL_DIR),
-        socket_path=Path(environment.get(names.ENV_SOCKET) or names.SOCKET_PATH),
-        listen=Address("::", names.DATA_PORT),
-        control=Address("::", names.CONTROL_PORT),
+        identity_dir=folder(names.ENV_IDENTITY_DIR, names.IDENTITY_DIR),
+        spool_dir=folder(names.ENV_SPOOL_DIR, names.SPOOL_DIR),
+        socket_path=folder(names.ENV_SOCKET, names.SOCKET_PATH),
+        listen=address(names.ENV_LISTEN, names.DATA_PORT),
+        control=address(names.ENV_CONTROL, names.CONTROL_PORT),
         lease_name=needed(names.ENV_LEASE),
         pod_namespace=needed(names.ENV_POD_NAMESPACE),
         pod_name=needed(names.ENV_POD_NAME),
         pod_uid=needed(names.ENV_POD_UID),
+        plan_config_map=needed(names.ENV_PLAN_CONFIG_MAP),
+        trust_dir=folder(names.ENV_TRUST_DIR, names.TRUST_DIR),
+        token_dir=folder(names.ENV_TOKEN_DIR, names.TOKEN_DIR),
+        term=parse_term(needed(names.ENV_TERM)) if is_trainer else 0,
     )

@@ -46,6 +46,7 @@ SUBCOMMANDS = {
     "delta": Subcommand("lossless deltas between checkpoints", "syncgroup.commands.delta", "sidecar"),
     "certs": Subcommand("keys and certificates for members without Kubernetes", "syncgroup.commands.certs", "sidecar"),
     "sidecar": Subcommand("run the sync runtime of one member", "syncgroup.commands.sidecar", "sidecar"),
+    "library": Subcommand("copy the library for another container", "syncgroup.commands.library", ""),
     "crds": Subcommand("print or write the CustomResourceDefinitions", "syncgroup.commands.crds", "operator"),
 }
 

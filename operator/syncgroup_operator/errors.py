@@ -10,7 +10,8 @@
     │   ├── DeniedError          401, 403: the role does not allow it
     │   └── RefusedError         400, 422 and other answers that the same request will get again
     ├── AccessError              a kubeconfig that cannot or must not be used
-    └── StateError               the group's own record on the hub cannot be read
+    ├── StateError               the group's own record on the hub cannot be read
+    └── AuthoritySecretError     the Secret of the group's CA is not as we left it
 
 Knows nothing of HTTP clients: `kube` translates at that border.
 """
@@ -72,5 +73,11 @@ class AccessError(OperatorError):
 
 class StateError(OperatorError):
     """The group's own record on the hub cannot be read: a newer operator wrote it, or somebody edited it."""
+
+    retry = False
+
+
+class AuthoritySecretError(OperatorError):
+    """The Secret of the group's CA is not as we left it. A new CA would cut every member off, so none is made."""
 
     retry = False

@@ -31,6 +31,12 @@ class Terms:
         self._lock = threading.Lock()
         self._term, self._incarnation = self._read()
 
+    @property
+    def term(self) -> int:
+        """The last one; 0: none yet."""
+        with self._lock:
+            return self._term
+
     def next(self, at_least: int) -> int:
         """One more than the last, or `at_least` where that is larger; with a new incarnation."""
         with self._lock:

@@ -100,6 +100,11 @@ class Spool:
 
     # ------------------------------------------------------------------------------------------------- small registers
 
+    @property
+    def term(self) -> int:
+        """The newest term that was led with from here; 0: none yet."""
+        return self._terms.term
+
     def next_term(self, at_least: int = 1) -> int:
         """Allocates a term (PROTOCOL.md, section 1); durable on return."""
         return self._terms.next(at_least)

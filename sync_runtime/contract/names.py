@@ -84,6 +84,8 @@ SPOOL_VOLUME: Final = "syncgroup-spool"
 LIBRARY_VOLUME: Final = "syncgroup-library"
 IDENTITY_VOLUME: Final = "syncgroup-identity"
 TOKEN_VOLUME: Final = "syncgroup-token"  # noqa: S105 a volume's name, no secret
+TRUST_VOLUME: Final = "syncgroup-trust"
+TMP_VOLUME: Final = "syncgroup-tmp"
 
 RUN_DIR: Final = "/run/syncgroup"
 """Memory-backed: the socket and the shared ring between the user's process and the sidecar."""
@@ -91,6 +93,14 @@ SOCKET_PATH: Final = f"{RUN_DIR}/sidecar.sock"
 SPOOL_DIR: Final = "/var/lib/syncgroup/spool"
 LIBRARY_DIR: Final = "/opt/syncgroup/library"
 IDENTITY_DIR: Final = "/run/syncgroup-identity"
+TRUST_DIR: Final = "/run/syncgroup-trust"
+"""The trust bundle as the kubelet keeps it up to date: a mounted ConfigMap with `ca.crt`."""
+TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a folder, no secret
+"""Mounted in the sidecar only: `token`, bound to the pod, and `ca.crt` of the API server."""
+PLAN_PATH: Final = f"{IDENTITY_DIR}/plan.json"
+"""Where a sidecar in a pod keeps its plan: in memory that no other container sees."""
+TMP_DIR: Final = "/tmp"  # noqa: S108 the sidecar's own volume
+"""The one place besides its volumes where the sidecar may write: its root file system is read-only."""
 
 ENV_PREFIX: Final = "SYNCGROUP_"
 ENV_GROUP: Final = f"{ENV_PREFIX}GROUP"
@@ -104,14 +114,29 @@ ENV_PLAN: Final = f"{ENV_PREFIX}PLAN"
 """Path of the plan's file."""
 ENV_PLAN_CONFIG_MAP: Final = f"{ENV_PREFIX}PLAN_CONFIG_MAP"
 """Name of the ConfigMap that the sidecar copies the plan from, into that file."""
+ENV_TERM: Final = f"{ENV_PREFIX}TERM"
+"""Of a trainer: the term that its pod was created for. A plan may be of a later one, which is another trainer's."""
 ENV_LEASE: Final = f"{ENV_PREFIX}LEASE"
 ENV_SOCKET: Final = f"{ENV_PREFIX}SOCKET"
 ENV_SPOOL_DIR: Final = f"{ENV_PREFIX}SPOOL_DIR"
+ENV_IDENTITY_DIR: Final = f"{ENV_PREFIX}IDENTITY_DIR"
+ENV_TRUST_DIR: Final = f"{ENV_PREFIX}TRUST_DIR"
+ENV_TOKEN_DIR: Final = f"{ENV_PREFIX}TOKEN_DIR"
+ENV_LISTEN: Final = f"{ENV_PREFIX}LISTEN"
+"""`host:port` of the data port, where it is not the usual one."""
+ENV_CONTROL: Final = f"{ENV_PREFIX}CONTROL"
+"""`host:port` of the control API, where it is not the usual one."""
 ENV_POD_NAME: Final = f"{ENV_PREFIX}POD_NAME"
 ENV_POD_NAMESPACE: Final = f"{ENV_PREFIX}POD_NAMESPACE"
 ENV_POD_UID: Final = f"{ENV_PREFIX}POD_UID"
 ENV_POD_IP: Final = f"{ENV_PREFIX}POD_IP"
 ENV_NODE: Final = f"{ENV_PREFIX}NODE"
+ENV_RING_BYTES: Final = f"{ENV_PREFIX}RING_BYTES"
+ENV_SPOOL_BYTES: Final = f"{ENV_PREFIX}SPOOL_BYTES"
+ENV_LIBRARY: Final = f"{ENV_PREFIX}LIBRARY"
+"""In the user's container: the folder to add to `sys.path`."""
+ENV_GPU_ACCESS: Final = f"{ENV_PREFIX}GPU_ACCESS"
+"""In the user's container, with `gpuAccess: CudaIpc` only."""
 
 # --- inside objects --------------------------------------------------------------------------------------------------
 PLAN_KEY: Final = "plan.json"
@@ -183,9 +208,12 @@ def member_role_name(group: GroupKey) -> str:
     return _object_name(group, "member")
 
 
-def certificate_request_name(group: GroupKey, member: str, pod_uid: str) -> str:
-    """The CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it."""
-    return _object_name(group, "csr", member, pod_uid)
+def certificate_request_name(group: GroupKey, member: str, pod_uid: str, attempt: str) -> str:
+    """One CertificateSigningRequest of one pod; cluster-scoped, so the pod's uid is part of it.
+
+    A request is decided once: whoever asks again does so under another name, made by another `attempt`.
+    """
+    return _object_name(group, "csr", member, pod_uid, attempt)
 
 
 def group_labels(group: GroupKey, uid: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ Bound to loopback or to the pod; it carries no weights and no secrets. Readings 
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -49,16 +50,18 @@ class SidecarView(Protocol):
         """Reads plan and certificates now."""
 
 
-_VIEW: web.AppKey[SidecarView] = web.AppKey("view")
+_SERVER: web.AppKey[ControlServer] = web.AppKey("server")
 
 
 class ControlServer:
     """The HTTP server of one sidecar."""
 
     def __init__(self, view: SidecarView, address: Address) -> None:
+        self.view = view
+        """May be replaced: a sidecar that starts has another one than one that is whole."""
         self._address = address
         self._app = web.Application(client_max_size=64 << 10)
-        self._app[_VIEW] = view
+        self._app[_SERVER] = self
         self._app.add_routes(_ROUTES)
         self._runner = web.AppRunner(self._app, access_log=None)
         self.port = 0
@@ -66,7 +69,7 @@ class ControlServer:
     async def start(self) -> None:
         """Listens; `port` is then the real one."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._address.host, self._address.port)
+        site = web.SockSite(self._runner, _listening(self._address))
         await site.start()
         self.port = int(self._runner.addresses[0][1])
 
@@ -75,41 +78,52 @@ class ControlServer:
         await self._runner.cleanup()
 
 
+def _listening(address: Address) -> socket.socket:
+    """`::` takes both families: a server of asyncio would refuse IPv4 there, by which kubelets probe."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    both = address.host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((address.host, address.port), family=family, dualstack_ipv6=both)
+
+
+def _view(request: web.Request) -> SidecarView:
+    return request.app[_SERVER].view
+
+
 async def _livez(request: web.Request) -> web.Response:
-    return _probe(request.app[_VIEW].live())
+    return _probe(_view(request).live())
 
 
 async def _readyz(request: web.Request) -> web.Response:
-    return _probe(request.app[_VIEW].ready())
+    return _probe(_view(request).ready())
 
 
 async def _status(request: web.Request) -> web.Response:
-    return _json(request.app[_VIEW].status())
+    return _json(_view(request).status())
 
 
 async def _links(request: web.Request) -> web.Response:
-    return _json(request.app[_VIEW].links())
+    return _json(_view(request).links())
 
 
 async def _versions(request: web.Request) -> web.Response:
-    return _json(request.app[_VIEW].versions())
+    return _json(_view(request).versions())
 
 
 async def _refusals(request: web.Request) -> web.Response:
-    return _json(request.app[_VIEW].refusals())
+    return _json(_view(request).refusals())
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    lines = [f"{METRIC_PREFIX}_{name} {value:.10g}" for name, value in sorted(request.app[_VIEW].metrics().items())]
+    lines = [f"{METRIC_PREFIX}_{name} {value:.10g}" for name, value in sorted(_view(request).metrics().items())]
     return web.Response(text="\n".join([*lines, ""]), content_type="text/plain")
 
 
 async def _drain(request: web.Request) -> web.Response:
-    return _json(await request.app[_VIEW].drain())
+    return _json(await _view(request).drain())
 
 
 async def _reload(request: web.Request) -> web.Response:
-    await request.app[_VIEW].reload()
+    await _view(request).reload()
     return _json({"reloaded": True})
 
 

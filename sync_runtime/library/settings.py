@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GpuAccess = Literal["InProcess", "CudaIpc"]
 """Who works on the weights: this process, or a GPU worker that opens handles of them (experimental)."""
-ENV_GPU_ACCESS: Final = f"{names.ENV_PREFIX}GPU_ACCESS"
+ENV_GPU_ACCESS: Final = names.ENV_GPU_ACCESS
 ENV_WORKER_SOCKET: Final = f"{names.ENV_PREFIX}GPU_WORKER_SOCKET"
 WORKER_SOCKET_PATH: Final = f"{names.RUN_DIR}/gpu-worker.sock"
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from sync_runtime import telemetry
 from sync_runtime.bucket.keys import ObjectKey, parse_key
 from sync_runtime.bucket.spool import Spool
-from sync_runtime.errors import FormatError, LocalProtocolError, SettingsError, SyncError
+from sync_runtime.errors import FormatError, LocalProtocolError, SyncError, TransportError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
 from sync_runtime.local.link import LibraryLink
@@ -34,7 +34,8 @@ from sync_runtime.session.versions import Versions
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
 from sync_runtime.sidecar.parts import lease_of, origin_of, release
-from sync_runtime.sidecar.plans import PlanWatch
+from sync_runtime.sidecar.plans import PlanWatch, check_role
+from sync_runtime.sidecar.reports import TroubleOf, no_trouble
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
@@ -73,8 +74,10 @@ TELEMETRY_CLOSE_S = 0.6
 class Sidecar:
     """The sync runtime of one member."""
 
-    def __init__(self, settings: SidecarSettings, environment: Mapping[str, str]) -> None:
-        self.settings, self.environment = settings, environment
+    def __init__(
+        self, settings: SidecarSettings, environment: Mapping[str, str], trouble: TroubleOf = no_trouble
+    ) -> None:
+        self.settings, self.environment, self.trouble = settings, environment, trouble
         self.plans = PlanWatch(settings)
         check_role(settings, self.plans)
         self.release = release()
@@ -120,13 +123,7 @@ class Sidecar:
     async def start(self) -> None:
         """Listens and dials."""
         self._loop = asyncio.get_running_loop()
-        if self.plans.member.relay or self.settings.role == "trainer":
-            policy = ChildPolicy(self.settings, self._standing, self._streams_for)
-            address = (self.settings.listen.host, self.settings.listen.port)
-            self.listener = Listener(
-                address, self.identity.server_context, policy, self.emit, ends_at=lambda: self.identity.expires_at
-            )
-            self.listener.start()
+        self._listen()
         await self.local.start()
         self.role.start()
         self.spawn(self.keeper.run())
@@ -164,6 +161,10 @@ class Sidecar:
         if self.plans.look():
             _log.info("plan %d of term %d is in force", self.plans.plan.revision, self.plans.plan.term)
             self.role.plan_changed()
+        try:
+            self._listen()  # the plan may have made a relay of this member
+        except TransportError as error:
+            self.log_once("Listen", self.settings.member, str(error))
         self.identity.current()
 
     # --- libraries ---------------------------------------------------------------------------------------------------
@@ -278,6 +279,18 @@ class Sidecar:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _listen(self) -> None:
+        """A trainer, and a member that the plan makes a relay, now or later; who was one goes on listening."""
+        if self.listener is not None or not (self.plans.member.relay or self.settings.role == "trainer"):
+            return
+        policy = ChildPolicy(self.settings, self._standing, self._streams_for)
+        address = (self.settings.listen.host, self.settings.listen.port)
+        listener = Listener(
+            address, self.identity.server_context, policy, self.emit, ends_at=lambda: self.identity.expires_at
+        )
+        listener.start()
+        self.listener = listener
+
     def _request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         self.role.request(key, blocks)
 
@@ -340,9 +353,3 @@ class Sidecar:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("a task of the sidecar failed", exc_info=task.exception())
-
-
-def check_role(settings: SidecarSettings, plans: PlanWatch) -> None:
-    """The plan and the settings must agree on who this is."""
-    if plans.member.role.lower() != settings.role:
-        raise SettingsError(f"the plan calls {settings.member} a {plans.member.role}, its settings a {settings.role}")

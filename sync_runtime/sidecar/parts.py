@@ -17,7 +17,9 @@ def lease_of(settings: SidecarSettings) -> Lease:
     """A file standalone, a Lease of Kubernetes in a pod."""
     if settings.lease_dir is not None:
         return FileLease(settings.lease_dir, LeaseName(settings.lease_name, f"{settings.member}-{time.time_ns()}"))
-    from sync_runtime.membership.lease import KubernetesLease  # noqa: PLC0415 a heavy client, in pods only
+    # A heavy client, in pods only.
+    from sync_runtime.membership.api import ClusterApi  # noqa: PLC0415
+    from sync_runtime.membership.lease import KubernetesLease  # noqa: PLC0415
 
     name = LeaseName(
         settings.lease_name,
@@ -26,7 +28,7 @@ def lease_of(settings: SidecarSettings) -> Lease:
         labels=names.group_labels(names.GroupKey(settings.group_namespace, settings.group), settings.group_uid),
         owner=pod_owner(settings.pod_name, settings.pod_uid),
     )
-    return KubernetesLease(name)
+    return KubernetesLease(name, ClusterApi(token_dir=settings.token_dir))
 
 
 def origin_of(settings: SidecarSettings, runtime_version: str) -> Origin:

@@ -108,3 +108,9 @@ def _check(plan: Plan, settings: SidecarSettings) -> None:
         raise SettingsError(f"the plan is for {plan.cluster}/{plan.region}, not {settings.cluster}/{settings.region}")
     if settings.member not in {member.name for member in plan.members}:
         raise SettingsError(f"the plan does not name the member {settings.member}")
+
+
+def check_role(settings: SidecarSettings, plans: PlanWatch) -> None:
+    """The plan and the settings must agree on who this is."""
+    if plans.member.role.lower() != settings.role:
+        raise SettingsError(f"the plan calls {settings.member} a {plans.member.role}, its settings a {settings.role}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import VersionRef
@@ -11,6 +12,13 @@ from sync_runtime.contract.status import Version as ReportedVersion
 if TYPE_CHECKING:
     from sync_runtime.sidecar.brain import Sidecar
 
+TroubleOf = Callable[[], tuple[str, str] | None]
+"""What is wrong around a sidecar, in a word and a sentence; None: nothing."""
+
+
+def no_trouble() -> None:
+    """Nothing around it can be wrong."""
+
 
 def reported(version: VersionRef, step: int | None) -> ReportedVersion:
     return ReportedVersion(lineage=version.lineage, seq=version.seq, step=step)
@@ -18,6 +26,9 @@ def reported(version: VersionRef, step: int | None) -> ReportedVersion:
 
 def report_of(sidecar: Sidecar, state: str, **fields: object) -> MemberReport:
     settings = sidecar.settings
+    around = sidecar.trouble()
+    if around is not None and fields.get("trouble") is None:  # what is wrong with the weights comes first
+        fields["trouble"] = {"reason": around[0], "message": around[1][:200]}
     return MemberReport.model_validate(
         {
             "format_version": 1,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.manifest import Version
+from sync_runtime.bucket.spool import Spool
 from sync_runtime.contract.reports import MemberReport
 from sync_runtime.errors import SignatureError, SyncError
 from sync_runtime.identity.errors import IdentityError
@@ -19,6 +21,7 @@ from sync_runtime.session.machine import PublishState
 from sync_runtime.session.publish import PublisherSession, TrainerContext
 from sync_runtime.session.ranks.publishing import PublisherRanks
 from sync_runtime.session.terms import prove
+from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import EXTRACT
 
@@ -35,10 +38,9 @@ class Trainer:
     def __init__(self, sidecar: Sidecar) -> None:
         self._sidecar = sidecar
         spool, versions = sidecar.spool, sidecar.versions
-        # An operator allocates terms for all its clusters; without one, this spool's lock makes ours unique.
-        allocated = sidecar.plans.plan.term
-        term = spool.next_term(max(1, allocated)) if sidecar.settings.lease_dir is not None else allocated
-        versions.fence.admit(term, spool.incarnation(term))
+        self._newest_term = 0
+        """Of which this spool knows; larger than ours where this trainer was replaced."""
+        self._take_term(sidecar.settings, spool)
         self._announced = b""
         self._announce()
         self._making: set[ObjectKey] = set()
@@ -58,6 +60,25 @@ class Trainer:
             )
         )
         self.libraries = PublisherRanks(self.engine)
+        self.plan_changed()
+
+    def _take_term(self, settings: SidecarSettings, spool: Spool) -> None:
+        """The term that this sidecar leads with; PROTOCOL.md, section 1.
+
+        Without an operator this spool's lock makes it unique: one more at every start. In a pod it is the one that the
+        pod was created for, at every start and never the plan's: a later one there is another trainer's. Where the
+        spool knows a later one, this trainer leads nobody, and its report says so to whoever allocates terms.
+        """
+        fence, plan_term = self._sidecar.versions.fence, self._sidecar.plans.plan.term
+        if not settings.in_pod:
+            term = spool.next_term(max(1, plan_term))
+            fence.admit(term, spool.incarnation(term))
+        elif settings.term >= spool.term:
+            fence.admit(settings.term, spool.incarnation(settings.term))
+        else:
+            _log.error("this pod was made for term %d, but its spool knows term %d", settings.term, spool.term)
+            fence.admit(settings.term, secrets.token_hex(16))  # of its own, so that nobody takes it for the other
+        self._newest_term = spool.term
 
     def start(self) -> None:
         """Nothing to dial; children are told of the term as they come."""
@@ -68,7 +89,7 @@ class Trainer:
 
     def plan_changed(self) -> None:
         """A trainer's term comes with its start: a larger one in the plan is another trainer's."""
-        self.engine.appointed_term = self._sidecar.plans.plan.term
+        self.engine.appointed_term = max(self._sidecar.plans.plan.term, self._newest_term)
 
     async def keep_house(self) -> None:
         """Certificates may have been renewed."""
@@ -95,6 +116,7 @@ class Trainer:
             self._sidecar,
             "Starting" if self.engine.state in (PublishState.WAITING, PublishState.OPENING) else "Serving",
             version=None if version is None else reported(version, self.engine.step),
+            term=max(self._sidecar.versions.fence.term, self.engine.appointed_term),
         )
 
     async def _make(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
@@ -136,8 +158,9 @@ class Trainer:
             return
         self._announced = signer.chain_pem
         sidecar.distributor.add_signer(signer.chain_pem.decode())
-        fence.proof = prove(signer, sidecar.settings.group_uid, fence.term, fence.incarnation)
-        sidecar.distributor.tell_term()
+        if fence.term >= self._newest_term:  # one that was replaced leads nobody, and proves nothing
+            fence.proof = prove(signer, sidecar.settings.group_uid, fence.term, fence.incarnation)
+            sidecar.distributor.tell_term()
 
     def _published(self, version: VersionRef, timings_us: Mapping[str, int]) -> None:
         _log.info("version %d is durable (%s)", version.seq, ", ".join(f"{k} {v} us" for k, v in timings_us.items()))

@@ -13,7 +13,7 @@ MEASURE_EVERY_S: Final = 0.02
 WINDOW_S: Final = 0.2
 WINDOW_RTTS: Final = 2.0
 REMEMBERED_PAYLOADS: Final = 4
-SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.05, 2.0
+SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.02, 2.0
 """Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
 SETTLED_GROWTH: Final = 1.04
 """A payload that beat all before it by more has not seen the link's limit yet."""

@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kubernetes.aio.config import incluster_config
 
 from sync_runtime.contract.reports import MemberReport
+from sync_runtime.membership.api import ClusterApi
 from sync_runtime.membership.documents import LeaseName, LeaseTimes, SeenLease, pod_owner, read_lease
 from sync_runtime.membership.errors import MembershipError
 from sync_runtime.membership.keeper import LeaseKeeper
@@ -48,7 +48,8 @@ class Place:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
     def lease(self, holder: str, **further: Any) -> KubernetesLease:
-        return KubernetesLease(LeaseName("worker-0", holder, self.namespace, **further), self.kubeconfig)
+        name = LeaseName("worker-0", holder, self.namespace, **further)
+        return KubernetesLease(name, ClusterApi(kubeconfig=self.kubeconfig))
 
     def document(self) -> dict[str, Any]:
         status, document = self.region.api("GET", f"{self.path}/worker-0")
@@ -169,21 +170,20 @@ def test_a_pod_finds_its_api_server_by_itself(place: Place, tmp_path: Path, monk
     authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
     (tmp_path / "ca.crt").write_bytes(authority)
     (tmp_path / "token").write_text(config["users"][0]["user"]["token"])
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    asyncio.run(once(KubernetesLease(LeaseName("worker-0", "pod-1", place.namespace)), report(), report()))
+    lease = KubernetesLease(LeaseName("worker-0", "pod-1", place.namespace), ClusterApi(token_dir=tmp_path))
+    asyncio.run(once(lease, report(), report()))
     assert place.seen().holder == "pod-1"
 
 
 def test_outside_a_pod_the_answer_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(MembershipError, match="cannot be used"):
-        asyncio.run(once(KubernetesLease(LeaseName("worker-0", "pod-1", "default")), report()))
+        asyncio.run(once(KubernetesLease(LeaseName("worker-0", "pod-1", "default"), ClusterApi()), report()))
 
 
 def test_an_api_server_that_is_away_stops_nothing_and_is_renewed_when_it_is_back(planes: Cluster) -> None:
     region = planes.regions["eu-west"]
-    lease = KubernetesLease(LeaseName("worker-0", "pod-1", "default"), region.kubeconfig)
+    lease = KubernetesLease(LeaseName("worker-0", "pod-1", "default"), ClusterApi(kubeconfig=region.kubeconfig))
     beats = 0
 
     async def heart() -> None:

@@ -30,7 +30,7 @@ class Slot(NamedTuple):
     """A member's seat in the group: `role` is `trainer` or the rollout's name, `index` counts from 0."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks a seat for
 
 
 class ObjectKey(NamedTuple):
@@ -72,10 +72,14 @@ class PodView:
     term: int | None = None
     """The trainer's: the term that it was created for."""
     trouble: PodTrouble | None = None
+    running_since_s: float | None = None
+    """When the operator first saw it Running; None counts as `seen_s`."""
     unschedulable_since_s: float | None = None
     """When the operator first saw the scheduler find no node for it."""
     labels_ours: bool = True
     """False where somebody changed a label or annotation that we set."""
+    service_account: str = ""
+    """What it runs as; empty: not known, and then not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class LeaseView:
     report: MemberReport | None = None
     problem: str | None = None
     """Why the report cannot be read."""
+    uid: str = ""
+    """The Lease's own; a deletion is bound to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,8 @@ class ClusterView:
     what was seen since then."""
     lost_time: datetime.datetime | None = None
     """When it was lost, as kept in its SyncCluster's status; survives restarts."""
-    service_accounts: frozenset[str] = frozenset({"default"})
+    service_accounts: frozenset[str] | None = frozenset({"default"})
+    """Those that templates may name. None: any of the namespace, as for every workload in the group's own."""
     shares_devices: bool = False
     """Whether the cluster has dynamic resource allocation, so that two containers may share a GPU."""
     pods: tuple[PodView, ...] = ()

@@ -13,16 +13,20 @@ from pydantic import Field
 
 from sync_runtime.contract import patterns
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import Count, DnsLabel, DnsSubdomain, ListAtomic, ListMap, Time, Uid
+from sync_runtime.contract.fields import Count, DnsLabel, DnsSubdomain, Host, ListAtomic, ListMap, Port, Time, Uid
 from sync_runtime.contract.status import PPM, LinkCodec, Revision, Term
 from sync_runtime.contract.sync import BucketSize, StreamCount
+from sync_runtime.contract.syncgroup import MAX_MEMBERS, MAX_ROLLOUTS
 from sync_runtime.contract.wire import WireModel
 
 STATE_FORMAT_VERSION = 1
 MAX_STATE_BYTES = 900_000
 MAX_AVOIDED_NODES = 8
 MAX_LINK_MEMORIES = 512
-MAX_SLOT_STATES = 1025
+MAX_SLOT_STATES = MAX_MEMBERS + 1
+MAX_PLACES = 640
+"""More than a spec can name: 64 rollouts with a home and eight fallbacks, and the trainer's."""
+MAX_HEADS = 256
 WINDOW_MINUTES = 60
 
 
@@ -43,6 +47,9 @@ class SlotState(Model):
     replacing_since_time: Time | None = Field(
         None, description="A replacement is under way; absent once the successor serves."
     )
+    removed_uid: Uid | None = Field(
+        None, description="The pod that was given up; should it still be seen, it goes and is not counted again."
+    )
 
 
 class LinkMemory(Model):
@@ -61,7 +68,32 @@ class LinkMemory(Model):
     streams: StreamCount = Field(description="Seed of the plan.")
     bucket_bytes: BucketSize = Field(description="Seed of the plan.")
     codec: LinkCodec = Field("Fast", description="Codec of the plan.")
+    doubted_payloads: Count | None = Field(
+        None, description="Payloads measured when the figures began to differ much; absent while they agree."
+    )
     measured_time: Time | None = Field(None, description="When this was last measured.")
+
+
+class RoleSeats(Model):
+    """Which seats of a role had a pod that was seen: one that is gone since then was lost, any other is yet to come."""
+
+    role: DnsLabel = Field(description="`trainer` or the rollout's name.")
+    seen: Annotated[str, Field(max_length=256, pattern=patterns.HEX_OR_NOTHING)] = Field(
+        description="Bit i, in hexadecimal, for index i."
+    )
+
+
+class PlaceState(Model):
+    """What must not change without need in one cluster and region."""
+
+    cluster: DnsLabel = Field(description="The cluster.")
+    region: DnsLabel = Field(description="The region.")
+    heads: Annotated[list[DnsLabel], Field(max_length=MAX_HEADS), ListAtomic()] = Field(
+        default_factory=list, description="Relays in the order of their tree; after a single one, its standby."
+    )
+    sampled: Annotated[list[DnsLabel], Field(max_length=64), ListAtomic()] = Field(
+        default_factory=list, description="Members that join traces."
+    )
 
 
 class MinuteCount(Model):
@@ -79,6 +111,8 @@ class GroupState(WireModel):
     format_version: Literal[1] = Field(1, description="Format of this document.")
     group_uid: Uid = Field(description="Uid of the SyncGroup; a namesake starts anew.")
     term: Term = Field(0, description="Last term that was given to a trainer. 0: none yet.")
+    term_open: bool = Field(False, description="The term was allocated, and no pod with it was seen yet.")
+    term_time: Time | None = Field(None, description="When a pod for the open term was first asked for.")
     revision: Revision = Field(0, description="Last plan revision that was given out.")
     plan_digest: Annotated[str, Field(max_length=64, pattern=patterns.HEX_OR_NOTHING)] = Field(
         "", description="SHA-256 of all plans in force, without their revision: an equal plan keeps its number."
@@ -86,6 +120,14 @@ class GroupState(WireModel):
     slots: Annotated[list[SlotState], Field(max_length=MAX_SLOT_STATES), ListMap(("role", "index"))] = Field(
         default_factory=list, description="Seats that are not at home or were replaced."
     )
+    seen: Annotated[list[RoleSeats], Field(max_length=MAX_ROLLOUTS + 1), ListMap(("role",))] = Field(
+        default_factory=list, description="Seats whose pod was seen."
+    )
+    places: Annotated[list[PlaceState], Field(max_length=MAX_PLACES), ListMap(("cluster", "region"))] = Field(
+        default_factory=list, description="Relays and sampled members per place."
+    )
+    trainer_host: Host | None = Field(None, description="Address that other clusters dial, as last known.")
+    trainer_port: Port | None = Field(None, description="Its port.")
     links: Annotated[
         list[LinkMemory],
         Field(max_length=MAX_LINK_MEMORIES),

@@ -84,7 +84,7 @@ def test_every_object_of_a_group_has_its_own_name() -> None:
         names.ca_secret_name(GROUP),
         names.trust_bundle_name(GROUP),
         names.member_role_name(GROUP),
-        names.certificate_request_name(GROUP, names.member_name(GROUP, "trainer", 0), "0a1b-2c"),
+        names.certificate_request_name(GROUP, names.member_name(GROUP, "trainer", 0), "0a1b-2c", "1"),
     ]
     assert len(set(made)) == len(made)
     assert all(re.fullmatch(DNS_1035, name) and len(name) <= 63 for name in made)

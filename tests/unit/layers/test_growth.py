@@ -100,9 +100,9 @@ def test_an_open_package_takes_modules_that_nobody_drew(
             id="exception",
         ),
         pytest.param(
-            '"sync_runtime.membership.lease", "syncgroup"',
-            '"sync_runtime.membership.leese", "syncgroup"',
-            "Did you mean sync_runtime.membership.lease?",
+            '"sync_runtime.membership.api", "syncgroup"',
+            '"sync_runtime.membership.apy", "syncgroup"',
+            "Did you mean sync_runtime.membership.api?",
             id="allowed importer",
         ),
         pytest.param('protected_modules = ["kopf"]', 'protected_modules = ["kopff"]', "kopff is not in", id="package"),

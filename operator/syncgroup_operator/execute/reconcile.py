@@ -1,0 +1,253 @@
+"""One pass over a group: observe, plan, record, act, tell. Whatever woke it, the pass is the same.
+
+Every write is idempotent and named deterministically, so that a pass may die at any point: the next one, of this
+replica or of another, ends in the same state.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sync_runtime.contract.errors import ContractError
+from sync_runtime.contract.names import (
+    FINALIZER,
+    LOCAL_CLUSTER,
+    MANAGED_BY_OPERATOR,
+    GroupKey,
+)
+from sync_runtime.contract.status import SyncGroupStatus
+from sync_runtime.contract.syncgroup import SyncGroup
+from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
+from syncgroup_operator.execute.act import Outcome, act
+from syncgroup_operator.execute.authorities import Authorities
+from syncgroup_operator.execute.clusters import Clusters
+from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
+from syncgroup_operator.execute.groups import Groups, SeenGroup
+from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
+from syncgroup_operator.execute.record import Record, Records
+from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
+from syncgroup_operator.kube.events import EventRecorder, Subject
+from syncgroup_operator.kube.kinds import SYNC_GROUP
+from syncgroup_operator.manifests.children import children_of
+from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
+from syncgroup_operator.manifests.problems import problems_of
+from syncgroup_operator.planning.decide import decide
+from syncgroup_operator.planning.decision import Decision, Note
+from syncgroup_operator.planning.diff import diff
+from syncgroup_operator.planning.observation import Observation
+from syncgroup_operator.planning.problems import Failure, TemplateProblem
+from syncgroup_operator.planning.status import status_of
+
+_log = logging.getLogger(__name__)
+RETRY_FAILED_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """What passes did, for metrics."""
+
+    passes: int = 0
+    actions: int = 0
+    status_writes: int = 0
+    replacements: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every pass shares."""
+
+    groups: Groups
+    clusters: Clusters
+    records: Records
+    authorities: Authorities
+    events: EventRecorder
+    hub_id: str
+    image: str
+    library: LibraryFacts
+    clock: Callable[[], float]
+    wall_clock: Callable[[], datetime.datetime]
+
+
+class Reconciler:
+    """Passes over groups; the queue calls them one at a time per group."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._expected = Expectations()
+        self.figures = Figures()
+        self.uses: dict[str, set[GroupKey]] = {}
+        """Which groups use a cluster: they are woken when it is lost or comes back."""
+
+    async def reconcile(self, key: GroupKey) -> float | None:
+        """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again."""
+        seen = self._around.groups.get(key)
+        if seen is None:
+            self._forget(key)
+            return None
+        try:
+            group = self._around.groups.parse(seen)
+        except ContractError as error:
+            _log.error("SyncGroup %s/%s cannot be read by this release: %s", *key, error)
+            return None
+        if group.spec.managed_by != MANAGED_BY_OPERATOR:
+            return None
+        self.figures.passes += 1
+        record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
+        self._note_uses(key, clusters_of(group) | set(record.state.clusters))
+        observation = self._observe(seen, group, record)
+        if not self._expected.met(key, observation):
+            return LOOK_AGAIN_S
+        if seen.deleting:
+            return await self._tear_down(seen, observation, record)
+        return await self._pass(seen, observation, record)
+
+    async def _pass(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
+        problems = problems_of(observation)
+        if problems:
+            decision = Decision(state=record.state)
+            await self._tell(seen, observation, decision, Outcome(), problems=problems)
+            return None
+        authority = await self._around.authorities.of(
+            seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
+        )
+        decision = decide(observation, record.state)
+        await self._guard(seen, decision)
+        if decision.state != record.state:
+            await self._around.records.write(seen.key, record, decision.state, seen.owner())
+        extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
+        wanted = children_of(observation, decision, extras)
+        outcome = await self._act(seen, observation, decision, wanted)
+        await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
+        if any(failure.retry for failure in outcome.failures):
+            return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
+        return decision.wake_after_s
+
+    async def _tear_down(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
+        """Delete everything that can be reached; what is out of reach is the collector's, once it is back."""
+        decision = decide(observation, record.state)
+        outcome = await self._act(seen, observation, decision, ())
+        if outcome.failures:
+            await self._tell(seen, observation, decision, outcome)
+            return RETRY_FAILED_S
+        if outcome.done or _anything_left(observation):
+            return LOOK_AGAIN_S * 4
+        await self._around.authorities.remove(seen.key, seen.uid)
+        if FINALIZER in seen.finalizers:
+            left = [name for name in seen.finalizers if name != FINALIZER]
+            await self._set_finalizers(seen, left)
+        return None
+
+    # --- the steps ----------------------------------------------------------------------------------------------------
+
+    def _observe(self, seen: SeenGroup, group: SyncGroup, record: Record) -> Observation:
+        around = self._around
+        return observe(
+            around.clusters, seen, group, record.state, now_s=around.clock(), now=around.wall_clock(),
+            image=around.image, library=around.library,
+        )  # fmt: skip
+
+    def _delivered(self, seen: SeenGroup, observation: Observation) -> bool:
+        authority = self._around.authorities.known(seen.uid)
+        return authority is not None and bundle_delivered(observation, authority.bundle)
+
+    async def _guard(self, seen: SeenGroup, decision: Decision) -> None:
+        """Before anything is written elsewhere, the group must not be able to vanish unseen."""
+        remote = {seat.place.cluster for seat in decision.seats} | set(decision.state.clusters)
+        if remote - {LOCAL_CLUSTER} and FINALIZER not in seen.finalizers:
+            await self._set_finalizers(seen, [*seen.finalizers, FINALIZER])
+
+    async def _set_finalizers(self, seen: SeenGroup, finalizers: list[str]) -> None:
+        patch = {"metadata": {"finalizers": finalizers, "resourceVersion": seen.resource_version, "uid": seen.uid}}
+        try:
+            answer = await self._around.clusters.hub.merge_patch(SYNC_GROUP, *seen.key, patch)
+        except NotFoundError:
+            return
+        if answer.get("metadata", {}).get("uid") == seen.uid and not seen.deleting:
+            self._around.groups.put(answer)
+
+    async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
+        actions = [
+            action
+            for action in diff(wanted, observation, decision)
+            if self._around.clusters.client(action.cluster) is not None
+        ]
+        if not actions:
+            return Outcome()
+        self.figures.actions += len(actions)
+        clients = {name: self._around.clusters.client(name) for name in {action.cluster for action in actions}}
+        outcome = await act(actions, {name: client for name, client in clients.items() if client is not None})
+        self._expected.expect(seen.key, outcome.done, self._around.clock())
+        for replacement in decision.replacements:
+            count = self.figures.replacements.get(replacement.reason, 0)
+            self.figures.replacements[replacement.reason] = count + 1
+        return outcome
+
+    async def _tell(
+        self,
+        seen: SeenGroup,
+        observation: Observation,
+        decision: Decision,
+        outcome: Outcome,
+        *,
+        problems: tuple[TemplateProblem, ...] = (),
+        ca_expires: datetime.datetime | None = None,
+    ) -> None:
+        """The status, once, and only where it changed; then events."""
+        status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
+        if status != observation.group.status:
+            await self._write_status(seen, observation, status)
+        for note in (*decision.notes, *_notes(outcome.failures)):
+            subject = Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid)
+            try:
+                await self._around.events.post(subject, type=note.type, reason=note.reason, note=note.message)
+            except ApiError as error:  # an event is a courtesy; the status says it, too
+                _log.info("no event for %s/%s: %s", *seen.key, error)
+
+    async def _write_status(self, seen: SeenGroup, observation: Observation, status: SyncGroupStatus) -> None:
+        document = {
+            "apiVersion": SYNC_GROUP.api_version,
+            "kind": SYNC_GROUP.kind,
+            "metadata": {"name": seen.key.name, "namespace": seen.key.namespace, "uid": seen.uid},
+            "status": status.to_document(),
+        }
+        try:
+            answer = await self._around.clusters.hub.patch_status(document)
+        except (NotFoundError, ConflictError):
+            return  # gone, or a namesake: the watch will show
+        self.figures.status_writes += 1
+        self._around.groups.note_written(seen.key, answer["metadata"]["resourceVersion"])
+        self._around.groups.put(answer)
+
+    def _note_uses(self, key: GroupKey, clusters: set[str]) -> None:
+        for name, users in self.uses.items():
+            if name not in clusters:
+                users.discard(key)
+        for name in clusters:
+            self.uses.setdefault(name, set()).add(key)
+
+    def _forget(self, key: GroupKey) -> None:
+        self._expected.forget(key)
+        self._around.records.forget(key)
+        for users in self.uses.values():
+            users.discard(key)
+
+
+def _anything_left(observation: Observation) -> bool:
+    """Whether a cluster that is seen still shows something of the group; the hub's own record goes with the group."""
+    return any(
+        cluster.pods or cluster.leases or cluster.children
+        for cluster in observation.clusters.values()
+        if cluster.reachable
+    )
+
+
+def _notes(failures: tuple[Failure, ...]) -> tuple[Note, ...]:
+    return tuple(
+        Note("Warning", failure.reason, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
+        for failure in failures
+        if failure.reason
+    )

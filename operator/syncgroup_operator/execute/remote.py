@@ -1,0 +1,157 @@
+"""One remote cluster: its connection, and whether it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from sync_runtime.contract.status import Condition, SyncClusterStatus
+from sync_runtime.contract.synccluster import AllowedNamespace, SyncCluster
+from syncgroup_operator import reasons
+from syncgroup_operator.kube.access import from_kubeconfig
+from syncgroup_operator.kube.cache import ClusterCache
+from syncgroup_operator.kube.client import Cluster
+from syncgroup_operator.kube.limits import ClientLimits
+from syncgroup_operator.kube.store import Why
+from syncgroup_operator.kube.watch import Change
+from syncgroup_operator.planning.clock import read, written
+from syncgroup_operator.planning.observation import ClusterProblem, ClusterView
+
+
+class Remote:
+    """A SyncCluster and the connection to it. Whoever supervises it calls everything here from one task."""
+
+    def __init__(self, name: str, resource: SyncCluster) -> None:
+        self.name = name
+        self.resource = resource
+        self.client: Cluster | None = None
+        self.cache: ClusterCache | None = None
+        self.digest = ""
+        """Of the kubeconfig that the connection was made with."""
+        self.problem: ClusterProblem | None = None
+        self.version: str | None = None
+        self.shares_devices = False
+        self.lost_s: float | None = None
+        """Since when, by our own clock, it is not connected."""
+        lost = None if resource.status is None else resource.status.lost_time
+        self.lost_time = None if lost is None else read(lost)
+        self.nudge = asyncio.Event()
+
+    def connect(
+        self,
+        kubeconfig: bytes,
+        digest: str,
+        limits: ClientLimits,
+        wake: Callable[[str, Why], None],
+        on_request: Callable[[str, Change, dict[str, Any]], None],
+    ) -> None:
+        """Open client and watches; raises AccessError."""
+        self.client = Cluster(self.name, from_kubeconfig(kubeconfig), limits)
+        self.digest = digest
+        self.cache = ClusterCache(
+            self.client,
+            wake,
+            namespaces=self._namespaces(),
+            on_connection=self.nudge.set,
+            on_certificate_request=lambda change, body: on_request(self.name, change, body),
+        )
+        self.cache.start()
+
+    async def disconnect(self) -> None:
+        """End the connection; what was seen of the cluster is no longer the present."""
+        client, cache = self.client, self.cache
+        self.client = self.cache = None
+        self.digest = ""
+        if cache is not None:
+            await cache.close()
+        if client is not None:
+            await client.close()
+
+    async def look(self, now_s: float) -> None:
+        """Follow the spec's namespaces, and ask once for the version and what the cluster can do."""
+        if self.cache is None or self.client is None:
+            return
+        await self.cache.set_namespaces(self._namespaces())
+        if self.version is None or self.lost_s is not None:
+            found = await self.client.version()
+            self.version = str(found.get("gitVersion", ""))[:64]
+            self.shares_devices = await self.client.has_api("resource.k8s.io/v1")
+
+    def judge(self, now_s: float, now: datetime.datetime, lost_after_s: float) -> bool:
+        """Decide whether it is there; whether that changed."""
+        before = self.problem
+        if self.is_connected():
+            self.lost_s, self.problem, self.lost_time = None, None, None
+            return before is not None
+        if self.lost_s is None:
+            self.lost_s = now_s
+        if self.cache is None:  # no connection at all: `problem` was set by whoever ended it
+            self.lost_time = self.lost_time or now
+        elif now_s - self.lost_s >= lost_after_s:
+            self.problem = self._why()
+            self.lost_time = self.lost_time or now
+        return self.problem != before
+
+    def is_connected(self) -> bool:
+        """Whether every watch of every namespace is live."""
+        if self.cache is None:
+            return False
+        return all(self.cache.connected_s(namespace) is not None for namespace in self._namespaces() or ("",))
+
+    def view(self, allowed: AllowedNamespace, group_uid: str) -> ClusterView:
+        """It, as a group may use it."""
+        accounts = frozenset(allowed.service_accounts)
+        if self.cache is None:
+            problem = self.problem or ClusterProblem(reasons.UNREACHABLE, "not connected yet", permanent=False)
+            return ClusterView(
+                self.name, allowed.remote, region=self.resource.spec.region, problem=problem,
+                lost_time=self.lost_time, service_accounts=accounts,
+            )  # fmt: skip
+        seen = self.cache.view(group_uid, allowed.remote)
+        return ClusterView(
+            self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
+            connected_s=seen.connected_s, lost_time=self.lost_time, service_accounts=accounts,
+            shares_devices=self.shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
+            children=seen.children,
+        )  # fmt: skip
+
+    def status(self, now: datetime.datetime) -> SyncClusterStatus:
+        """What its status should say."""
+        connected = self.is_connected()
+        problem = self.problem
+        state = "True" if connected else ("False" if problem is not None else "Unknown")
+        if connected:
+            reason, message = reasons.CONNECTED_REASON, "the API server answers and all watches are live"
+        elif problem is not None:
+            reason, message = problem.reason, problem.message
+        else:
+            reason, message = reasons.PROGRESSING, "the connection is being opened"
+        before = self.resource.status
+        held = next((one for one in before.conditions if one.type == reasons.CONNECTED), None) if before else None
+        moment = held.last_transition_time if held is not None and held.status == state else written(now)
+        condition = Condition(
+            type=reasons.CONNECTED,
+            status=state,  # type: ignore[arg-type]  # one of the three above
+            observed_generation=self.resource.metadata.generation or 0,
+            last_transition_time=moment,
+            reason=reason,
+            message=message[:1024],
+        )
+        return SyncClusterStatus(
+            conditions=[condition],
+            observed_generation=self.resource.metadata.generation,
+            kubernetes_version=self.version,
+            lost_time=None if self.lost_time is None else written(self.lost_time),
+        )
+
+    def _namespaces(self) -> tuple[str, ...]:
+        return tuple(sorted({allowed.remote for allowed in self.resource.spec.allowed_namespaces}))
+
+    def _why(self) -> ClusterProblem:
+        for namespace in self._namespaces() or ("",):
+            found = self.cache.problem(namespace) if self.cache is not None else None
+            if found is not None:
+                return found
+        return ClusterProblem(reasons.UNREACHABLE, f"the API server of {self.name} does not answer", permanent=False)

@@ -1,0 +1,110 @@
+"""The operator's process: one loop for kopf and the engine.
+
+kopf starts first and ends last: its start-up handler starts the engine, its clean-up handler ends it. A replica that
+loses leadership ends as a whole; Kubernetes starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+import kopf
+
+from sync_runtime.contract.names import FINALIZER
+from syncgroup_operator.errors import OperatorError
+from syncgroup_operator.execute.engine import Engine
+from syncgroup_operator.handlers.login import login
+from syncgroup_operator.handlers.metrics import MetricsServer
+from syncgroup_operator.handlers.probes import UnhealthyError, health_of
+from syncgroup_operator.handlers.triggers import register
+from syncgroup_operator.settings import OperatorSettings, from_environment
+
+EXIT_LOST: Final = 3
+"""Leadership was lost; another replica acts now."""
+_log = logging.getLogger(__name__)
+
+
+def main(environment: Mapping[str, str]) -> int:
+    """Runs one replica until it is told to stop; returns the exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # it says "succeeded" for every event it hands on
+    try:
+        settings = from_environment(environment)
+        return asyncio.run(operate(settings))
+    except OperatorError as error:
+        _log.error("%s", error)
+        return 2
+
+
+async def operate(settings: OperatorSettings) -> int:
+    """One replica, from start to a signal or to the loss of leadership."""
+    engine = Engine(settings)
+    metrics = MetricsServer(engine, settings.health_host, settings.metrics_port)
+    stop = asyncio.Event()
+    registry = kopf.OperatorRegistry()
+    register(registry, engine)
+    _lifecycle(registry, engine, metrics, stop)
+    await kopf.operator(
+        registry=registry,
+        settings=kopf_settings(),
+        standalone=True,
+        clusterwide=not settings.watch_namespaces,
+        namespaces=settings.watch_namespaces,
+        liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",
+        stop_flag=stop,
+    )
+    return EXIT_LOST if engine.lost.is_set() else 0
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """kopf as an informer: nothing is kept on objects, nothing is posted by it, dead streams are noticed."""
+    settings = kopf.OperatorSettings()
+    settings.persistence.finalizer = FINALIZER
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.queueing.worker_limit = 50
+    settings.queueing.idle_timeout = 0.3
+    settings.process.ultimate_exiting_timeout = 25
+    settings.watching.chunk_size = 500
+    return settings
+
+
+def _lifecycle(registry: kopf.OperatorRegistry, engine: Engine, metrics: MetricsServer, stop: asyncio.Event) -> None:
+    tasks: list[asyncio.Task[None]] = []
+
+    @kopf.on.login(registry=registry)
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        return await login(engine.settings.kubeconfig)
+
+    @kopf.on.startup(registry=registry)
+    async def start(**_: Any) -> None:
+        await engine.start()
+        await metrics.start()
+
+        async def watch_loss() -> None:
+            await engine.lost.wait()
+            stop.set()
+
+        tasks.append(asyncio.create_task(watch_loss(), name="watch for lost leadership"))
+
+    @kopf.on.cleanup(registry=registry)
+    async def end(**_: Any) -> None:
+        for task in tasks:
+            task.cancel()
+        await metrics.close()
+        await engine.stop()
+
+    @kopf.on.probe(id="health", registry=registry)
+    async def health(**_: Any) -> dict[str, Any]:
+        found = health_of(engine)
+        problem = found.problem()
+        if problem is not None:
+            raise UnhealthyError(problem)
+        return dataclasses.asdict(found)

@@ -1,0 +1,232 @@
+"""Links between places: what was learned about them, and codec, streams and bucket size that follow. Pure.
+
+Reports are figures of the last payloads and move all the time; a plan that moved with them would be a new plan every
+few seconds. So the operator remembers figures per pair of places, and replaces them only by ones that differ by a
+factor and go on to differ over several payloads. Seeds and codec follow the memory, never a report.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from sync_runtime.contract.plan import BucketPlan, LinkPlan, StreamPlan
+from sync_runtime.contract.reports import LinkReport
+from sync_runtime.contract.status import PPM, LinkCodec
+from sync_runtime.contract.sync import BUCKET_STEP_BYTES, MIB, Sync
+from sync_runtime.tuning.buckets import bucket_bytes
+from sync_runtime.tuning.codec import coded, tight_pays
+from sync_runtime.tuning.model import PathFacts, seed_streams
+from syncgroup_operator.planning import clock
+from syncgroup_operator.planning.leases import Life
+from syncgroup_operator.planning.observation import Place
+from syncgroup_operator.planning.state import MAX_LINK_MEMORIES, LinkMemory
+
+MOVES_BY = 1.5
+"""A figure within this factor of what is remembered is the same figure."""
+CONFIRMED_BY_PAYLOADS = 3
+NEAR = PathFacts(capacity_bytes_per_s=1.25e9, rtt_s=0.0005)
+"""Assumed of members of one place until something is measured: 10 Gbit/s."""
+FAR = PathFacts(capacity_bytes_per_s=1.25e8, rtt_s=0.1)
+"""Assumed between places: 1 Gbit/s over an ocean."""
+SEED_BUCKET_BYTES = MIB
+_ELEMENTS = 1e6
+_FAST_BYTES, _TIGHT_BYTES = 2.0 * _ELEMENTS, 1.0 * _ELEMENTS
+"""`tight` needs about half the bytes of `fast`."""
+_FAST_ELEMENTS_PER_S, _TIGHT_ELEMENTS_PER_S = 1e9, 1e8
+"""Assumed: the trainer's sidecar knows the real costs, and refuses where the plan's `Tight` does not pay."""
+_MAX_FIGURE = 2**53 - 1
+
+
+class Pair(NamedTuple):
+    """A directed link."""
+
+    sender: Place
+    receiver: Place
+
+
+def read_links(memories: Iterable[LinkMemory]) -> dict[Pair, LinkMemory]:
+    """What the state remembers, by link."""
+    return {pair_of(memory): memory for memory in memories}
+
+
+def pair_of(link: LinkMemory | LinkReport) -> Pair:
+    """Which link these figures are of."""
+    return Pair(Place(link.from_cluster, link.from_region), Place(link.to_cluster, link.to_region))
+
+
+def reported_links(lives: Iterable[Life], places: Iterable[Place]) -> dict[Pair, LinkReport]:
+    """The report with most payloads per link, from members that are not lost, between places of the group."""
+    known = set(places)
+    found: dict[Pair, LinkReport] = {}
+    for life in lives:
+        if life.report is None or life.lost:
+            continue
+        for link in life.report.links:
+            pair = pair_of(link)
+            if pair.sender not in known or pair.receiver not in known:
+                continue
+            best = found.get(pair)
+            if best is None or _weight(link) > _weight(best):
+                found[pair] = link
+    return found
+
+
+def learn(
+    memories: Mapping[Pair, LinkMemory],
+    reports: Mapping[Pair, LinkReport],
+    sync: Sync,
+    places: Iterable[Place],
+    now: datetime.datetime,
+) -> dict[Pair, LinkMemory]:
+    """What is remembered after these reports; links between places that left the group are forgotten."""
+    known = set(places)
+    learned: dict[Pair, LinkMemory] = {}
+    for pair in sorted({*memories, *reports}):
+        if pair.sender not in known or pair.receiver not in known:
+            continue
+        memory = _taught(memories.get(pair), reports.get(pair), sync, now)
+        if memory is not None:
+            learned[pair] = _with_codec(memory, sync)
+    if len(learned) > MAX_LINK_MEMORIES:
+        newest = sorted(learned.items(), key=lambda item: (item[1].measured_time or "", item[0]), reverse=True)
+        learned = dict(sorted(newest[:MAX_LINK_MEMORIES]))
+    return learned
+
+
+def link_plan(pair: Pair, memory: LinkMemory | None, sync: Sync) -> LinkPlan:
+    """How a link is used, inside the spec's bounds, with the reason."""
+    streams, sizes = sync.streams, sync.bucket_bytes
+    if memory is None:
+        stream_seed, bucket_seed = assumed_seeds(pair, sync)
+    else:
+        stream_seed, bucket_seed = memory.streams, memory.bucket_bytes
+    codec, why = _codec(memory, sync)
+    return LinkPlan(
+        from_cluster=pair.sender.cluster,
+        from_region=pair.sender.region,
+        codec=codec,
+        streams=StreamPlan(seed=_within(stream_seed, streams.min, streams.max), min=streams.min, max=streams.max),
+        bucket_bytes=BucketPlan(seed=_within(bucket_seed, sizes.min, sizes.max), min=sizes.min, max=sizes.max),
+        message=f"{_figures(pair, memory)}; {why}"[:256],
+    )
+
+
+def assumed_seeds(pair: Pair, sync: Sync) -> tuple[int, int]:
+    """Streams and bucket size for a link that nothing was measured of."""
+    path = NEAR if pair.sender == pair.receiver else FAR
+    return _modelled(path, sync)
+
+
+def _taught(
+    memory: LinkMemory | None, report: LinkReport | None, sync: Sync, now: datetime.datetime
+) -> LinkMemory | None:
+    if report is None or not report.payloads or not report.capacity_bits_per_second:
+        return memory
+    if memory is None:
+        return _remembered(report, None, sync, now)
+    if not _differs(memory, report):
+        return memory if memory.doubted_payloads is None else _doubted(memory, None)
+    doubted = memory.doubted_payloads
+    if doubted is None or report.payloads < doubted:  # fewer than before: the sender began to count anew
+        return _doubted(memory, report.payloads)
+    if report.payloads - doubted < CONFIRMED_BY_PAYLOADS:
+        return memory
+    return _remembered(report, memory, sync, now)
+
+
+def _differs(memory: LinkMemory, report: LinkReport) -> bool:
+    pairs = (
+        (memory.capacity_bits_per_second, report.capacity_bits_per_second),
+        (memory.rate_bits_per_second, report.rate_bits_per_second),
+        (memory.min_rtt_micros, report.min_rtt_micros),
+        (memory.streams, report.streams),
+        (memory.bucket_bytes, report.bucket_bytes),
+    )
+    return any(before and after and max(before, after) > MOVES_BY * min(before, after) for before, after in pairs)
+
+
+def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: datetime.datetime) -> LinkMemory:
+    capacity = _smoothed(before.capacity_bits_per_second if before else None, report.capacity_bits_per_second)
+    rtt_micros = _smoothed(before.rtt_micros if before else None, report.rtt_micros)
+    min_rtt_micros = min(
+        _smoothed(before.min_rtt_micros if before else None, report.min_rtt_micros), rtt_micros or _MAX_FIGURE
+    )
+    path = PathFacts(
+        capacity / 8, min_rtt_micros / 1e6, report.loss_ppm / PPM, congestion_control=report.congestion_control
+    )
+    streams, size_bytes = _modelled(path, sync)
+    step_bytes = report.bucket_bytes // BUCKET_STEP_BYTES * BUCKET_STEP_BYTES
+    return LinkMemory(
+        from_cluster=report.from_cluster,
+        from_region=report.from_region,
+        to_cluster=report.to_cluster,
+        to_region=report.to_region,
+        payloads=report.payloads,
+        rate_bits_per_second=_smoothed(before.rate_bits_per_second if before else None, report.rate_bits_per_second),
+        capacity_bits_per_second=capacity,
+        rtt_micros=rtt_micros,
+        min_rtt_micros=min_rtt_micros,
+        loss_ppm=report.loss_ppm,
+        streams=report.streams or streams,
+        bucket_bytes=step_bytes or size_bytes,
+        codec=before.codec if before else "Fast",
+        measured_time=clock.written(now),
+    )
+
+
+def _smoothed(before: int | None, after: int) -> int:
+    """Half-way in ratios: what was confirmed counts, what was known too."""
+    if not before or not after:
+        return after
+    # A change by more than one step is no noise: half-way would take many plans to arrive.
+    if max(before, after) > MOVES_BY**2 * min(before, after):
+        return after
+    return min(round(math.sqrt(before) * math.sqrt(after)), _MAX_FIGURE)
+
+
+def _doubted(memory: LinkMemory, payloads: int | None) -> LinkMemory:
+    return memory.model_copy(update={"doubted_payloads": payloads})
+
+
+def _with_codec(memory: LinkMemory, sync: Sync) -> LinkMemory:
+    codec, _ = _codec(memory, sync)
+    return memory if codec == memory.codec else memory.model_copy(update={"codec": codec})
+
+
+def _codec(memory: LinkMemory | None, sync: Sync) -> tuple[LinkCodec, str]:
+    if sync.codec != "Auto":
+        return sync.codec, f"{sync.codec.lower()}, as the spec says"
+    if memory is None or not memory.capacity_bits_per_second:
+        return "Fast", "fast until it is measured"
+    fast = coded(_ELEMENTS, _FAST_BYTES, encode_per_s=_FAST_ELEMENTS_PER_S, decode_per_s=_FAST_ELEMENTS_PER_S)
+    tight = coded(_ELEMENTS, _TIGHT_BYTES, encode_per_s=_TIGHT_ELEMENTS_PER_S, decode_per_s=_TIGHT_ELEMENTS_PER_S)
+    if tight_pays(fast, tight, memory.capacity_bits_per_second / 8, in_use=memory.codec):
+        return "Tight", "tight: it is slow enough that fewer bytes are worth the coding"
+    return "Fast", "fast: it carries the bytes sooner than tight could save them"
+
+
+def _modelled(path: PathFacts, sync: Sync) -> tuple[int, int]:
+    streams, sizes = sync.streams, sync.bucket_bytes
+    bounds = StreamPlan(seed=streams.min, min=streams.min, max=streams.max)
+    count = seed_streams(path, bounds)
+    seed = BucketPlan(seed=_within(SEED_BUCKET_BYTES, sizes.min, sizes.max), min=sizes.min, max=sizes.max)
+    return count, bucket_bytes(0, path.capacity_bytes_per_s, count, seed)
+
+
+def _figures(pair: Pair, memory: LinkMemory | None) -> str:
+    if memory is None:
+        near = pair.sender == pair.receiver
+        return f"not measured yet, assumed {'10 Gbit/s within the place' if near else '1 Gbit/s and 100 ms'}"
+    megabits, millis = memory.capacity_bits_per_second / 1e6, memory.min_rtt_micros / 1e3
+    return f"measured {megabits:.3g} Mbit/s, {millis:.3g} ms, {memory.loss_ppm} ppm loss"
+
+
+def _weight(link: LinkReport) -> tuple[int, int, str]:
+    return link.payloads, link.capacity_bits_per_second, link.peer
+
+
+def _within(value: int, least: int, most: int) -> int:
+    return max(least, min(value, most))
