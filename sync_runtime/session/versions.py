@@ -42,13 +42,10 @@ class Fence:
     incarnation: str | None = None
     """None: the term is the plan's, and its trainer was not heard yet."""
     proof: Proof | None = None
-    """The last one; of an older term while nobody proved the plan's."""
 
     @property
     def speaker(self) -> tuple[int, str] | None:
-        """Term and incarnation that others are told; None: no trainer was heard, and nothing can be said."""
-        if self.proof is not None:
-            return self.proof.term, self.proof.incarnation
+        """Term and incarnation that others are told; None: its trainer was not heard, and nothing can be said."""
         return None if self.incarnation is None else (self.term, self.incarnation)
 
     def admit(self, term: int, incarnation: str, proof: Proof | None = None) -> bool:
@@ -72,7 +69,7 @@ class Fence:
     def appoint(self, term: int) -> None:
         """The plan's term, which comes from the operator; a smaller one is an old plan's."""
         if term > self.term:
-            self.term, self.incarnation = term, None
+            self.term, self.incarnation, self.proof = term, None, None
 
     def _refuse(self, term: int, incarnation: str) -> None:
         if term < self.term:

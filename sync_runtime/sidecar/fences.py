@@ -38,7 +38,7 @@ class FenceFile:
 
     def keep(self, fence: Fence) -> bool:
         """Makes it durable where it moved; False: it could not be, and the next call tries again."""
-        proof = fence.proof if fence.proof is not None and fence.proof.term == fence.term else None
+        proof = fence.proof
         seen = fence.term, proof
         if seen == self._kept:
             return True

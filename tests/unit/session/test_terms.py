@@ -180,3 +180,15 @@ def test_a_fence_that_is_checked_does_not_move() -> None:
 def test_the_document_binds_group_term_and_incarnation() -> None:
     documents = {term_document("g", 1, ME), term_document("h", 1, ME), term_document("g", 2, ME)}
     assert len(documents | {term_document("g", 1, OTHER)}) == 4
+
+
+def test_a_relay_keeps_its_children_and_is_silent_until_the_plans_trainer_is_heard(scene: Scene) -> None:
+    scene.session.connected(scene.parent)
+    scene.hear(scene.term(2), index(1, 2), head(1, 2))
+    scene.versions.fence.appoint(9)
+    child = House().child(None)
+    child.said.clear()
+    scene.distributor.connected(child, "eu-1")
+    assert child.said == []
+    scene.hear(scene.term(9))
+    assert child.said == [scene.term(9)]
