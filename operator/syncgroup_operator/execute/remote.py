@@ -125,7 +125,11 @@ class Remote:
         seen = self.cache.view(group_uid, allowed.remote)
         return ClusterView(
             self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
+<<<<<<< HEAD
             connected_s=seen.connected_s if self._known else None, lost_time=self.lost_time, service_accounts=accounts,
+=======
+            connected_s=seen.connected_s, heard_s=seen.heard_s, lost_time=self.lost_time, service_accounts=accounts,
+>>>>>>> 100037c3c9c1c64a28bdae2ed1e50e0a5aedc3ad
             shares_devices=self.shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
             children=seen.children,
         )  # fmt: skip
