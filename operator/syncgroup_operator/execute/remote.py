@@ -99,12 +99,12 @@ class Remote:
         if self.lost_s is None:
             self.lost_s = now_s
         since = now - datetime.timedelta(seconds=now_s - self.lost_s)
-        if self.cache is None:  # no connection at all: `problem` was set by whoever ended it
-            self.lost_time = self.lost_time or since
-        elif now_s - self.lost_s >= lost_after_s:
+        if self.cache is not None or self.problem is None:  # else whoever ended the connection said why
+            if now_s - self.lost_s < lost_after_s:
+                return self.problem != before
             self.problem = self._why()
-            self.lost_time = self.lost_time or since
-            self._known = False  # it may come back as another release
+        self.lost_time = self.lost_time or since
+        self._known = False  # it may come back as another release
         return self.problem != before
 
     def is_connected(self) -> bool:
@@ -117,19 +117,15 @@ class Remote:
         """It, as a group may use it."""
         accounts = frozenset(allowed.service_accounts)
         if self.cache is None:
-            problem = self.problem or ClusterProblem(reasons.UNREACHABLE, "not connected yet", permanent=False)
             return ClusterView(
-                self.name, allowed.remote, region=self.resource.spec.region, problem=problem,
+                self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
                 lost_time=self.lost_time, service_accounts=accounts,
             )  # fmt: skip
         seen = self.cache.view(group_uid, allowed.remote)
         return ClusterView(
             self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
-<<<<<<< HEAD
-            connected_s=seen.connected_s if self._known else None, lost_time=self.lost_time, service_accounts=accounts,
-=======
-            connected_s=seen.connected_s, heard_s=seen.heard_s, lost_time=self.lost_time, service_accounts=accounts,
->>>>>>> 100037c3c9c1c64a28bdae2ed1e50e0a5aedc3ad
+            connected_s=seen.connected_s if self._known else None, heard_s=seen.heard_s, lost_time=self.lost_time,
+            service_accounts=accounts,
             shares_devices=self.shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
             children=seen.children,
         )  # fmt: skip

@@ -186,7 +186,7 @@ def test_a_cluster_that_cannot_be_used_stalls_the_group() -> None:
     found = status_of(replace(observation, clusters={**observation.clusters, "far": far}), world.decide())
     assert shown(found, "Stalled") == ("True", reasons.NAMESPACE_NOT_ALLOWED)
     assert conditions(found)["Ready"].message == (
-        "spec.rollouts[far].cluster: cluster far: SyncCluster far does not allow ml"
+        "spec.rollouts[asia].cluster: cluster far: SyncCluster far does not allow ml"
     )
 
 
