@@ -21,7 +21,7 @@ from sync_runtime.contract.names import LOCAL_CLUSTER, GroupKey
 from sync_runtime.contract.synccluster import SyncCluster
 from syncgroup_operator.errors import ConflictError, OperatorError
 from syncgroup_operator.execute.authorities import Authorities
-from syncgroup_operator.execute.clusters import Clusters
+from syncgroup_operator.execute.clusters import Clusters, ClusterTimes
 from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
@@ -73,6 +73,7 @@ class Engine:
             self._hub, cache, namespace=settings.namespace, limits=limits, wake=self._wake_uid,
             on_request=self._request_seen,
             on_change=self._cluster_changed, clock=time.monotonic, wall_clock=_now,
+            times=ClusterTimes(settings.check_clusters_s, settings.cluster_lost_s),
         )  # fmt: skip
         self.authorities = Authorities(self._hub, settings.namespace, policy or AuthorityPolicy(), time.monotonic, _now)
         self.signing = Signing(self.groups, self.clusters, self.authorities, time.monotonic, _now)

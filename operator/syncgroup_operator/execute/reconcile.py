@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sync_runtime.contract.errors import ContractError
@@ -29,6 +29,7 @@ from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
 from syncgroup_operator.execute.groups import Groups, SeenGroup
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
 from syncgroup_operator.execute.record import Record, Records
+from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
@@ -44,6 +45,7 @@ from syncgroup_operator.planning.status import status_of
 
 _log = logging.getLogger(__name__)
 RETRY_FAILED_S: Final = 2.0
+HUB_AWAY_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -99,6 +101,8 @@ class Reconciler:
         record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
         self._note_uses(key, clusters_of(group) | set(record.state.clusters))
         observation = self._observe(seen, group, record)
+        if not observation.clusters[LOCAL_CLUSTER].reachable:
+            return HUB_AWAY_S  # without its watches nothing that is seen is the present
         if not self._expected.met(key, observation):
             return LOOK_AGAIN_S
         if seen.deleting:
@@ -133,7 +137,7 @@ class Reconciler:
         if outcome.failures:
             await self._tell(seen, observation, decision, outcome)
             return RETRY_FAILED_S
-        if outcome.done or _anything_left(observation):
+        if outcome.done or _anything_left(observation) or _is_being_opened(observation):
             return LOOK_AGAIN_S * 4
         await self._around.authorities.remove(seen.key, seen.uid)
         if FINALIZER in seen.finalizers:
@@ -170,13 +174,14 @@ class Reconciler:
             self._around.groups.put(answer)
 
     async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
-        actions = [
+        planned = [
             action
             for action in diff(wanted, observation, decision)
             if self._around.clusters.client(action.cluster) is not None
         ]
+        actions, taken = without_taken(planned, self._around.clusters, seen.uid)
         if not actions:
-            return Outcome()
+            return Outcome(failures=taken)
         self.figures.actions += len(actions)
         clients = {name: self._around.clusters.client(name) for name in {action.cluster for action in actions}}
         outcome = await act(actions, {name: client for name, client in clients.items() if client is not None})
@@ -184,7 +189,7 @@ class Reconciler:
         for replacement in decision.replacements:
             count = self.figures.replacements.get(replacement.reason, 0)
             self.figures.replacements[replacement.reason] = count + 1
-        return outcome
+        return replace(outcome, failures=outcome.failures + taken)
 
     async def _tell(
         self,
@@ -197,6 +202,8 @@ class Reconciler:
         ca_expires: datetime.datetime | None = None,
     ) -> None:
         """The status, once, and only where it changed; then events."""
+        if _is_being_opened(observation):
+            return  # within moments it is there or lost; its members have not gone anywhere meanwhile
         status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
         if status != observation.group.status:
             await self._write_status(seen, observation, status)
@@ -243,6 +250,11 @@ def _anything_left(observation: Observation) -> bool:
         for cluster in observation.clusters.values()
         if cluster.reachable
     )
+
+
+def _is_being_opened(observation: Observation) -> bool:
+    """Whether a cluster may still show something: it becomes connected, or lost, within moments."""
+    return any(cluster.problem is None and not cluster.reachable for cluster in observation.clusters.values())
 
 
 def _notes(failures: tuple[Failure, ...]) -> tuple[Note, ...]:
