@@ -67,6 +67,7 @@ class Engine:
             self._hub,
             self._wake_uid,
             namespaces=settings.watch_namespaces or None,
+            on_connection=self._hub_connection,
             on_certificate_request=lambda change, body: self._request_seen(LOCAL_CLUSTER, change, body),
         )
         self.clusters = Clusters(
@@ -232,6 +233,15 @@ class Engine:
         key = self.groups.key_of(uid)
         if key is not None:
             self.queue.wake(key, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
+
+    def _hub_connection(self) -> None:
+        """A watch of the hub became live, or ceased to be."""
+        if self.reconciler is None or not self.reconciler.postponed:
+            return
+        if all(watch.live_since_s is not None for watch in self.clusters.hub_cache.watches):
+            for key in tuple(self.reconciler.postponed):
+                self.reconciler.postponed.discard(key)
+                self.queue.wake(key)
 
     def _cluster_changed(self, name: str) -> None:
         users = self.reconciler.uses.get(name, set()) if self.reconciler is not None else set()

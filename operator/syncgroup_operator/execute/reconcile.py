@@ -21,7 +21,8 @@ from sync_runtime.contract.names import (
 )
 from sync_runtime.contract.status import SyncGroupStatus
 from sync_runtime.contract.syncgroup import SyncGroup
-from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
+from syncgroup_operator import reasons
+from syncgroup_operator.errors import ApiError, ConflictError, DeniedError, NotFoundError
 from syncgroup_operator.execute.act import Outcome, act
 from syncgroup_operator.execute.authorities import Authorities
 from syncgroup_operator.execute.clusters import Clusters
@@ -45,7 +46,8 @@ from syncgroup_operator.planning.status import status_of
 
 _log = logging.getLogger(__name__)
 RETRY_FAILED_S: Final = 2.0
-HUB_AWAY_S: Final = 0.5
+HUB_AWAY_S: Final = 30.0
+"""A net only: groups that wait for the hub are woken when its watches are live."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,8 @@ class Reconciler:
         self._around = around
         self._expected = Expectations()
         self.figures = Figures()
+        self.postponed: set[GroupKey] = set()
+        """Groups whose pass waits until the hub's watches are live."""
         self.uses: dict[str, set[GroupKey]] = {}
         """Which groups use a cluster: they are woken when it is lost or comes back."""
 
@@ -102,7 +106,7 @@ class Reconciler:
         self._note_uses(key, clusters_of(group) | set(record.state.clusters))
         observation = self._observe(seen, group, record)
         if not observation.clusters[LOCAL_CLUSTER].reachable:
-            return HUB_AWAY_S  # without its watches nothing that is seen is the present
+            return self._postpone(key, observation)
         if not self._expected.met(key, observation):
             return LOOK_AGAIN_S
         if seen.deleting:
@@ -202,7 +206,7 @@ class Reconciler:
         ca_expires: datetime.datetime | None = None,
     ) -> None:
         """The status, once, and only where it changed; then events."""
-        if _is_being_opened(observation):
+        if _is_being_opened(observation) and not (decision.notes or decision.replacements):
             return  # within moments it is there or lost; its members have not gone anywhere meanwhile
         status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
         if status != observation.group.status:
@@ -229,6 +233,14 @@ class Reconciler:
         self._around.groups.note_written(seen.key, answer["metadata"]["resourceVersion"])
         self._around.groups.put(answer)
 
+    def _postpone(self, key: GroupKey, observation: Observation) -> float:
+        """Without the hub's watches nothing that is seen is the present."""
+        problem = observation.clusters[LOCAL_CLUSTER].problem
+        if problem is not None and problem.reason == reasons.DENIED:
+            raise DeniedError(problem.message)
+        self.postponed.add(key)
+        return HUB_AWAY_S
+
     def _note_uses(self, key: GroupKey, clusters: set[str]) -> None:
         for name, users in self.uses.items():
             if name not in clusters:
@@ -238,6 +250,7 @@ class Reconciler:
 
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
+        self.postponed.discard(key)
         self._around.records.forget(key)
         for users in self.uses.values():
             users.discard(key)

@@ -101,7 +101,7 @@ class Remote:
         if self.lost_s is None:
             self.lost_s = now_s
         since = now - datetime.timedelta(seconds=now_s - self.lost_s)
-        if self.cache is None:  # no connection at all: `problem` was set by whoever ended it
+        if self.cache is None and self.problem is not None:  # set by whoever ended the connection
             self.lost_time = self.lost_time or since
         elif now_s - self.lost_s >= lost_after_s:
             self.problem = self._why()
@@ -119,9 +119,8 @@ class Remote:
         """It, as a group may use it."""
         accounts = frozenset(allowed.service_accounts)
         if self.cache is None:
-            problem = self.problem or ClusterProblem(reasons.UNREACHABLE, "not connected yet", permanent=False)
             return ClusterView(
-                self.name, allowed.remote, region=self.resource.spec.region, problem=problem,
+                self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
                 lost_time=self.lost_time, service_accounts=accounts,
             )  # fmt: skip
         seen = self.cache.view(group_uid, allowed.remote)

@@ -79,9 +79,7 @@ def stamped(
     return stamped
 
 
-def _ready(
-    census: Census, stalled: Verdict, failures: Sequence[Failure], parts: tuple[Verdict, Verdict]
-) -> Verdict:
+def _ready(census: Census, stalled: Verdict, failures: Sequence[Failure], parts: tuple[Verdict, Verdict]) -> Verdict:
     if census.observation.deleting:
         return Verdict("False", reasons.DELETING, "the group is being deleted")
     if stalled.status == "True":
