@@ -236,11 +236,10 @@ class Engine:
 
     def _hub_connection(self) -> None:
         """A watch of the hub became live, or ceased to be."""
-        if self.reconciler is None or not self.reconciler.postponed:
-            return
-        if all(watch.live_since_s is not None for watch in self.clusters.hub_cache.watches):
-            for key in tuple(self.reconciler.postponed):
-                self.reconciler.postponed.discard(key)
+        postponed = self.reconciler.postponed if self.reconciler is not None else set()
+        for key in tuple(postponed):
+            if self.clusters.hub_cache.connected_s(key.namespace) is not None:
+                postponed.discard(key)
                 self.queue.wake(key)
 
     def _cluster_changed(self, name: str) -> None:
