@@ -103,7 +103,8 @@ def test_the_worst_pods_reason_is_shown_with_its_name() -> None:
     condition = conditions(found)["RolloutsReady"]
     assert (condition.status, condition.reason) == ("False", "ImagePullBackOff")
     assert condition.message == (
-        f'4 of 5 members serve; {member} (local/eu), container main: ImagePullBackOff: Back-off pulling image "a"'
+        f'4 of 5 members serve; {member} (local/eu), container main: ImagePullBackOff: Back-off pulling image "a"; '
+        "correct image or imagePullSecrets in spec.rollouts[eu].template"
     )
     assert shown(found, "Ready") == ("False", "ImagePullBackOff")
     odd = status_of(with_trouble(world.observe(), slot, PodTrouble("no word!", "x" * 5000)), decision)
@@ -184,7 +185,8 @@ def test_a_cluster_that_cannot_be_used_stalls_the_group() -> None:
     far = replace(observation.clusters["far"], problem=problem)
     found = status_of(replace(observation, clusters={**observation.clusters, "far": far}), world.decide())
     assert shown(found, "Stalled") == ("True", reasons.NAMESPACE_NOT_ALLOWED)
-    assert conditions(found)["Ready"].message == "cluster far: SyncCluster far does not allow ml"
+    sentence = "spec.rollouts[asia].cluster: cluster far: SyncCluster far does not allow ml"
+    assert conditions(found)["Ready"].message == sentence
 
 
 def test_versions_lag_and_link_figures_come_from_reports() -> None:
