@@ -106,13 +106,13 @@ fuzz: setup ## A million hostile mutations of deltas and anchors
 	@$(VENV)/python -m tests.hostile.fuzz $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write the generated files anew: CRDs, the picture
-	@$(VENV)/python -m syncgroup_operator.crdgen --output crds
+generate: setup ## Write the generated files anew: CRDs, roles, the picture
+	@$(VENV)/python -m syncgroup_operator.crdgen --output crds --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.picture docs/overview.toml
 
 .PHONY: verify
 verify: setup ## Regenerate what is generated; the difference must be empty
-	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds
+	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.picture --check docs/overview.toml
 	@$(VENV)/python -m tools.kube check
 

@@ -22,6 +22,7 @@ CONNECTED: Final = "Connected"
 
 # --- all is well, or will be -----------------------------------------------------------------------------------------
 ALL_READY: Final = "AllReady"
+SERVING: Final = "Serving"
 PROGRESSING: Final = "Progressing"
 STARTING: Final = "Starting"
 SCALING: Final = "Scaling"
@@ -31,6 +32,7 @@ DELETING: Final = "Deleting"
 MEASURED: Final = "Measured"
 NOT_MEASURED: Final = "NotMeasured"
 DONE: Final = "Done"
+NOTHING_TO_DO: Final = "NothingToDo"
 
 # --- why a group cannot go on until somebody changes something ------------------------------------------------------
 INVALID_SPEC: Final = "InvalidSpec"
@@ -43,6 +45,7 @@ TEMPLATE_REFUSED: Final = "TemplateRefused"
 NO_DEVICE_SHARING: Final = "NoDeviceSharing"
 SECRET_NOT_FOUND: Final = "SecretNotFound"  # noqa: S105 a reason, no secret
 DENIED: Final = "Denied"
+NAME_TAKEN: Final = "NameTaken"
 MANAGED_ELSEWHERE: Final = "ManagedElsewhere"
 STATE_UNREADABLE: Final = "StateUnreadable"
 
@@ -59,6 +62,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 POD_NOT_READY: Final = "PodNotReady"
 TRAINER_DOWN: Final = "TrainerDown"
 TRAINER_UNREACHED: Final = "TrainerAddressUnknown"
+REGIONS_STALE: Final = "RegionsStale"
 MEMBER_POISONED: Final = "MemberPoisoned"
 
 # --- replacements ----------------------------------------------------------------------------------------------------
@@ -80,5 +84,6 @@ CERTIFICATE_DENIED: Final = "CertificateDenied"
 CERTIFICATE_ISSUED: Final = "CertificateIssued"
 AUTHORITY_EXPIRING: Final = "AuthorityExpiring"
 AUTHORITY_ROTATING: Final = "AuthorityRotating"
+AUTHORITY_EXPIRED: Final = "AuthorityExpired"
 CERTIFICATE_EXPIRING: Final = "CertificateExpiring"
 VALID: Final = "Valid"

@@ -1,7 +1,7 @@
 """Perform what was planned: server-side apply and deletes, in order within a cluster, clusters side by side.
 
-Every failure is kept by itself and ends only its own cluster's turn; the next pass plans again from what is then seen. A
-delete that finds nothing, or somebody else under the name, has reached its aim.
+Every failure is kept by itself and ends only its own cluster's turn; the next pass plans again from what is then
+seen. A delete that finds nothing, or somebody else under the name, has reached its aim.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from syncgroup_operator import reasons
 from syncgroup_operator.errors import ApiError, ConflictError, DeniedError, NotFoundError, RefusedError
 from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.kinds import BY_NAME
-from syncgroup_operator.planning.diff import Action, Apply, Delete
+from syncgroup_operator.planning.diff import Action, Apply, Delete, Relabel
 from syncgroup_operator.planning.observation import ObjectKey
 from syncgroup_operator.planning.problems import Failure
 
@@ -26,6 +26,7 @@ MAX_AT_ONCE: Final = 8
 """Requests in flight per cluster and group; a group of a thousand members must not push all others aside."""
 _ORDERED_KINDS: Final = ("Role", "RoleBinding", "Service", "ConfigMap", "PersistentVolumeClaim", "Lease")
 """Before the pods that need them."""
+_VERBS: Final = {Apply: "apply", Relabel: "label", Delete: "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,46 +61,60 @@ async def act(actions: Iterable[Action], apis: Mapping[str, Cluster]) -> Outcome
 
 
 async def _act_in(api: Cluster, actions: list[Action]) -> Outcome:
-    """First what pods need, in order of kinds, then pods and deletes; a failed stage ends the cluster's turn."""
+    """First what pods need, in order of kinds, then pods, then deletes.
+
+    A failed stage keeps the later ones from being made, since they need it; deletes need nothing and always happen:
+    what frees a quota must not wait for what the quota refused.
+    """
+    gate = asyncio.Semaphore(MAX_AT_ONCE)
     done: list[Done] = []
-    for stage in _stages(actions):
-        gate = asyncio.Semaphore(MAX_AT_ONCE)
-        results = await asyncio.gather(*(_one(api, action, gate) for action in stage))
-        done += [result for result in results if isinstance(result, Done)]
-        failures = tuple(result for result in results if isinstance(result, Failure))
-        if failures:
-            return Outcome(tuple(done), failures)
-    return Outcome(tuple(done))
+    failures: list[Failure] = []
+    for deletes, stage in _stages(actions):
+        if failures and not deletes:
+            continue
+        for result in await asyncio.gather(*(_one(api, action, gate) for action in stage)):
+            if isinstance(result, Done):
+                done.append(result)
+            else:
+                failures.append(result)
+    return Outcome(tuple(done), tuple(failures))
 
 
-def _stages(actions: list[Action]) -> list[list[Action]]:
-    stages: dict[int, list[Action]] = defaultdict(list)
+def _stages(actions: list[Action]) -> list[tuple[bool, list[Action]]]:
+    stages: dict[tuple[bool, int], list[Action]] = defaultdict(list)
     for action in actions:
-        if isinstance(action, Delete):
-            stages[len(_ORDERED_KINDS) + 1].append(action)
-        else:
-            kind = action.document["kind"]
-            rank = _ORDERED_KINDS.index(kind) if kind in _ORDERED_KINDS else len(_ORDERED_KINDS)
-            stages[rank].append(action)
-    return [stages[rank] for rank in sorted(stages)]
+        kind = action.key.kind
+        rank = _ORDERED_KINDS.index(kind) if kind in _ORDERED_KINDS else len(_ORDERED_KINDS)
+        stages[isinstance(action, Delete), rank].append(action)
+    return [(deletes, stages[deletes, rank]) for deletes, rank in sorted(stages)]
 
 
 async def _one(api: Cluster, action: Action, gate: asyncio.Semaphore) -> Done | Failure:
     async with gate:
         try:
-            return await (_apply(api, action) if isinstance(action, Apply) else _delete(api, action))
+            if isinstance(action, Apply):
+                return await _apply(api, action)
+            return await (_relabel(api, action) if isinstance(action, Relabel) else _delete(api, action))
         except ApiError as error:
-            what = _name_of(action)
+            what = f"{_VERBS[type(action)]} {action.key.kind} {action.key.name}"
             level = logging.WARNING if not isinstance(error, ConflictError) else logging.INFO
             _log.log(level, "%s in cluster %s: %s", what, action.cluster, error)
             return Failure(action.cluster, what, str(error), retry=error.retry, reason=_reason(error))
 
 
 async def _apply(api: Cluster, action: Apply) -> Done:
-    answer = await api.apply(action.document)
-    metadata = answer["metadata"]
-    key = ObjectKey(str(action.document["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]))
-    return Done(action.cluster, key, str(metadata["uid"]), False, str(metadata["resourceVersion"]))
+    metadata = (await api.apply(action.document))["metadata"]
+    return Done(action.cluster, action.key, str(metadata["uid"]), False, str(metadata["resourceVersion"]))
+
+
+async def _relabel(api: Cluster, action: Relabel) -> Done:
+    key = action.key
+    # The uid makes a pod that took the name meanwhile a conflict.
+    patch = {
+        "metadata": {"uid": action.uid, "labels": dict(action.labels), "annotations": dict(action.annotations)},
+    }
+    await api.merge_patch(BY_NAME[key.kind], key.namespace, key.name, patch)
+    return Done(action.cluster, key, action.uid, deleted=False)
 
 
 async def _delete(api: Cluster, action: Delete) -> Done:
@@ -109,12 +124,6 @@ async def _delete(api: Cluster, action: Delete) -> Done:
     except (NotFoundError, ConflictError):
         pass  # gone, or another one has the name: either way the one we meant is not there
     return Done(action.cluster, key, action.uid, deleted=True)
-
-
-def _name_of(action: Action) -> str:
-    if isinstance(action, Apply):
-        return f"apply {action.document['kind']} {action.document['metadata']['name']}"
-    return f"delete {action.key.kind} {action.key.name}"
 
 
 def _reason(error: ApiError) -> str:

@@ -1,8 +1,8 @@
 """The groups' certificate authorities: one Secret each, in the operator's own namespace.
 
-There, and not beside the group: whoever may read Secrets of a namespace could otherwise speak for the trainer, and the
-operator would need to read Secrets everywhere. Read once and kept in memory; looked at again now and then, since a Secret
-may be restored or deleted by people.
+There, and not beside the group: whoever may read Secrets of a namespace could otherwise speak for the trainer, and
+the operator would need to read Secrets everywhere. Read once and kept in memory; looked at again now and then, since
+a Secret may be restored or deleted by people.
 """
 
 from __future__ import annotations

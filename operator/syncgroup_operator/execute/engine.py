@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from sync_runtime.contract.documents import load_stored
 from sync_runtime.contract.errors import ContractError
-from sync_runtime.contract.names import GroupKey
+from sync_runtime.contract.names import LOCAL_CLUSTER, GroupKey
 from sync_runtime.contract.synccluster import SyncCluster
 from syncgroup_operator.errors import ConflictError, OperatorError
 from syncgroup_operator.execute.authorities import Authorities
-from syncgroup_operator.execute.clusters import Clusters
+from syncgroup_operator.execute.clusters import Clusters, ClusterTimes
 from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
@@ -38,6 +38,7 @@ from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.events import EventRecorder
 from syncgroup_operator.kube.limits import ClientLimits
 from syncgroup_operator.kube.store import Why
+from syncgroup_operator.kube.watch import Change
 from syncgroup_operator.manifests.inputs import LibraryFacts
 from syncgroup_operator.settings import OperatorSettings
 
@@ -61,21 +62,21 @@ class Engine:
         """Leadership is gone for good: this process must end, its successor may act already."""
         limits = ClientLimits(requests_per_s=settings.requests_per_s, burst=settings.burst)
         access = InCluster() if settings.kubeconfig is None else KubeconfigFile(settings.kubeconfig)
-        self._hub = Cluster("local", access, limits)
+        self._hub = Cluster(LOCAL_CLUSTER, access, limits)
         cache = ClusterCache(
             self._hub,
             self._wake_uid,
             namespaces=settings.watch_namespaces or None,
-            on_certificate_request=lambda change, body: self.signing.seen("local", change, body),
+            on_connection=self._hub_connection,
+            on_certificate_request=lambda change, body: self._request_seen(LOCAL_CLUSTER, change, body),
         )
         self.clusters = Clusters(
             self._hub, cache, namespace=settings.namespace, limits=limits, wake=self._wake_uid,
-            on_request=lambda name, change, body: self.signing.seen(name, change, body),
+            on_request=self._request_seen,
             on_change=self._cluster_changed, clock=time.monotonic, wall_clock=_now,
+            times=ClusterTimes(settings.check_clusters_s, settings.cluster_lost_s),
         )  # fmt: skip
-        self.authorities = Authorities(
-            self._hub, settings.namespace, policy or AuthorityPolicy(), time.monotonic, _now
-        )
+        self.authorities = Authorities(self._hub, settings.namespace, policy or AuthorityPolicy(), time.monotonic, _now)
         self.signing = Signing(self.groups, self.clusters, self.authorities, time.monotonic, _now)
         self.election = Election(
             self._hub, settings.namespace, settings.identity, settings.election, clock=time.monotonic, wall_clock=_now
@@ -84,7 +85,7 @@ class Engine:
         self.collector: Collector | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    # --- life ---------------------------------------------------------------------------------------------------------------
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open the hub's watches and stand for election; raises OperatorError where the hub cannot be used."""
@@ -99,9 +100,7 @@ class Engine:
                 clock=time.monotonic, wall_clock=_now,
             )
         )  # fmt: skip
-        self.collector = Collector(
-            self.clusters, hub_id, self.settings.namespace, self.settings.watch_namespaces
-        )
+        self.collector = Collector(self.clusters, hub_id, self.settings.namespace, self.settings.watch_namespaces)
         self._spawn(self._run(), "leader")
 
     async def stop(self) -> None:
@@ -118,7 +117,7 @@ class Engine:
                 await task
         await self.clusters.close()
 
-    # --- what the watches of SyncGroups and SyncClusters show -------------------------------------------------------------------
+    # --- what the watches of SyncGroups and SyncClusters show ---------------------------------------------------------
 
     def put_group(self, body: Mapping[str, Any]) -> None:
         """A SyncGroup is there, or changed."""
@@ -149,7 +148,7 @@ class Engine:
         """A SyncCluster is gone."""
         await self.clusters.drop(str(body["metadata"]["name"]))
 
-    # --- work ---------------------------------------------------------------------------------------------------------------
+    # --- work ---------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         if self.settings.leader_election:
@@ -197,8 +196,7 @@ class Engine:
         except OperatorError as error:
             pause_s = self.queue.failed(key)
             _log.warning("%s/%s: %s; again in %.1f s", *key, error, pause_s)
-        except Exception:
-            # A fault of ours in one group must not end the worker that all groups share.
+        except Exception:  # noqa: BLE001 a fault in one group must not end the worker that all groups share
             pause_s = self.queue.failed(key, at_least_s=1.0)
             _log.exception("%s/%s: the pass died; again in %.1f s", *key, pause_s)
         return Result.ERROR, None
@@ -226,12 +224,23 @@ class Engine:
         except OperatorError as error:
             _log.info("the authority of %s/%s is left to the collector: %s", *key, error)
 
-    # --- wake-ups -------------------------------------------------------------------------------------------------------------
+    # --- wake-ups -----------------------------------------------------------------------------------------------------
+
+    def _request_seen(self, cluster: str, change: Change, body: dict[str, Any]) -> None:
+        self.signing.seen(cluster, change, body)
 
     def _wake_uid(self, uid: str, why: Why) -> None:
         key = self.groups.key_of(uid)
         if key is not None:
             self.queue.wake(key, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
+
+    def _hub_connection(self) -> None:
+        """A watch of the hub became live, or ceased to be."""
+        postponed = self.reconciler.postponed if self.reconciler is not None else set()
+        for key in tuple(postponed):
+            if self.clusters.hub_cache.connected_s(key.namespace) is not None:
+                postponed.discard(key)
+                self.queue.wake(key)
 
     def _cluster_changed(self, name: str) -> None:
         users = self.reconciler.uses.get(name, set()) if self.reconciler is not None else set()

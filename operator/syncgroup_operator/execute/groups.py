@@ -1,7 +1,7 @@
 """The SyncGroups as the hub's watch last showed them.
 
-Bodies are kept as bytes and parsed when a pass needs one: a thousand parsed groups would fill the operator's memory. Our
-own status writes come back through the watch; they are stored and wake nobody.
+Bodies are kept as bytes and parsed when a pass needs one: a thousand parsed groups would fill the operator's memory.
+Our own status writes come back through the watch; they are stored and wake nobody.
 """
 
 from __future__ import annotations

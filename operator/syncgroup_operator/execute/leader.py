@@ -1,9 +1,9 @@
 """Which replica acts: one `coordination.k8s.io/v1` Lease, held by compare-and-swap.
 
-The others judge a holder by their own clock since its `renewTime` last changed, never by comparing wall clocks. A holder
-that cannot renew stops acting before the others may take over. A holder that leaves gives the lease back, so that its
-successor need not wait. Correctness does not rest on this: two leaders for a moment write the same objects under the same
-names, and term and revision go through compare-and-swap.
+The others judge a holder by their own clock since its `renewTime` last changed, never by comparing wall clocks. A
+holder that cannot renew stops acting before the others may take over. A holder that leaves gives the lease back, so
+that its successor need not wait. Correctness does not rest on this: two leaders for a moment write the same objects
+under the same names, and term and revision go through compare-and-swap.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Election:
         self._api = api
         self._namespace = namespace
         # A restarted container has the name of its predecessor and must not inherit its seat unseen.
-        self._identity = f"{identity}_{random.getrandbits(64):016x}"  # noqa: S311 tells starts apart, no secret
+        self._identity = f"{identity}_{random.getrandbits(64):016x}"
         self._settings = settings
         self._clock = clock
         self._wall_clock = wall_clock
@@ -64,7 +64,7 @@ class Election:
 
     async def lead(self, started: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, call `started`, renew; returns when leadership is lost for good."""
-        while not await self._try():
+        while not await self._try():  # noqa: ASYNC110 another process's lease has no event here
             await asyncio.sleep(self._settings.poll_s)
         _log.info("this replica leads: %s", self._identity)
         await started()

@@ -12,7 +12,7 @@ from syncgroup_operator.execute.groups import SeenGroup
 from syncgroup_operator.kube.kinds import CONFIG_MAP
 from syncgroup_operator.manifests.inputs import LibraryFacts
 from syncgroup_operator.manifests.pods import template_hashes
-from syncgroup_operator.planning.observation import ChildView, Observation, ObjectKey
+from syncgroup_operator.planning.observation import ChildView, ObjectKey, Observation
 from syncgroup_operator.planning.state import GroupState
 
 
@@ -55,7 +55,7 @@ def observe(
         now_s=now_s,
         now=now,
         clusters=views,
-        template_hashes=template_hashes(group, image, library),
+        template_hashes=template_hashes(group, seen.uid, image, library),
         default_image=image,
     )
 

@@ -1,7 +1,7 @@
 """Which groups are due: deduplicated, one pass per group at a time, with delays and back-off.
 
-A wake-up says only "look again"; ten of them before the look are one. A group that is woken during its own pass is looked
-at once more after it. Knows nothing of what a pass does.
+A wake-up says only "look again"; ten of them before the look are one. A group that is woken during its own pass is
+looked at once more after it. Knows nothing of what a pass does.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class WorkQueue(Generic[Key]):
     def failed(self, key: Key, *, at_least_s: float = 0.0) -> float:
         """The pass over `key` failed and is tried again; says after how long."""
         entry = self._entries[key]
-        pause_s = min(FIRST_BACK_OFF_S * 2 ** min(entry.failures, 20), MAX_BACK_OFF_S)
+        pause_s = min(FIRST_BACK_OFF_S * float(1 << min(entry.failures, 20)), MAX_BACK_OFF_S)
         pause_s = max(pause_s * (1 + _JITTER * (2 * self._jitter() - 1)), at_least_s)
         # Wake-ups that came meanwhile must not undo the pause: what they ask for happens in the next attempt.
         entry.due_s = None

@@ -1,7 +1,7 @@
 """One pass over a group: observe, plan, record, act, tell. Whatever woke it, the pass is the same.
 
-Every write is idempotent and named deterministically, so that a pass may die at any point: the next one, of this replica
-or of another, ends in the same state.
+Every write is idempotent and named deterministically, so that a pass may die at any point: the next one, of this
+replica or of another, ends in the same state.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sync_runtime.contract.errors import ContractError
@@ -22,7 +22,7 @@ from sync_runtime.contract.names import (
 from sync_runtime.contract.status import SyncGroupStatus
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator import reasons
-from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
+from syncgroup_operator.errors import ApiError, ConflictError, DeniedError, NotFoundError
 from syncgroup_operator.execute.act import Outcome, act
 from syncgroup_operator.execute.authorities import Authorities
 from syncgroup_operator.execute.clusters import Clusters
@@ -30,6 +30,7 @@ from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
 from syncgroup_operator.execute.groups import Groups, SeenGroup
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
 from syncgroup_operator.execute.record import Record, Records
+from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
@@ -45,6 +46,8 @@ from syncgroup_operator.planning.status import status_of
 
 _log = logging.getLogger(__name__)
 RETRY_FAILED_S: Final = 2.0
+HUB_AWAY_S: Final = 30.0
+"""A net only: groups that wait for the hub are woken when its watches are live."""
 
 
 @dataclass(slots=True)
@@ -80,6 +83,8 @@ class Reconciler:
         self._around = around
         self._expected = Expectations()
         self.figures = Figures()
+        self.postponed: set[GroupKey] = set()
+        """Groups whose pass waits until the hub's watches are live."""
         self.uses: dict[str, set[GroupKey]] = {}
         """Which groups use a cluster: they are woken when it is lost or comes back."""
 
@@ -100,6 +105,8 @@ class Reconciler:
         record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
         self._note_uses(key, clusters_of(group) | set(record.state.clusters))
         observation = self._observe(seen, group, record)
+        if not observation.clusters[LOCAL_CLUSTER].reachable:
+            return self._postpone(key, observation)
         if not self._expected.met(key, observation):
             return LOOK_AGAIN_S
         if seen.deleting:
@@ -110,7 +117,7 @@ class Reconciler:
         problems = problems_of(observation)
         if problems:
             decision = Decision(state=record.state)
-            await self._tell(seen, observation, decision, problems, Outcome())
+            await self._tell(seen, observation, decision, Outcome(), problems=problems)
             return None
         authority = await self._around.authorities.of(
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
@@ -122,7 +129,7 @@ class Reconciler:
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
-        await self._tell(seen, observation, decision, (), outcome, ca_expires=authority.expires)
+        await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if any(failure.retry for failure in outcome.failures):
             return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
         return decision.wake_after_s
@@ -132,9 +139,9 @@ class Reconciler:
         decision = decide(observation, record.state)
         outcome = await self._act(seen, observation, decision, ())
         if outcome.failures:
-            await self._tell(seen, observation, decision, (), outcome)
+            await self._tell(seen, observation, decision, outcome)
             return RETRY_FAILED_S
-        if outcome.done or _anything_left(observation):
+        if outcome.done or _anything_left(observation) or _is_being_opened(observation):
             return LOOK_AGAIN_S * 4
         await self._around.authorities.remove(seen.key, seen.uid)
         if FINALIZER in seen.finalizers:
@@ -142,7 +149,7 @@ class Reconciler:
             await self._set_finalizers(seen, left)
         return None
 
-    # --- the steps ----------------------------------------------------------------------------------------------------------
+    # --- the steps ----------------------------------------------------------------------------------------------------
 
     def _observe(self, seen: SeenGroup, group: SyncGroup, record: Record) -> Observation:
         around = self._around
@@ -171,13 +178,14 @@ class Reconciler:
             self._around.groups.put(answer)
 
     async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
-        actions = [
+        planned = [
             action
             for action in diff(wanted, observation, decision)
             if self._around.clusters.client(action.cluster) is not None
         ]
+        actions, taken = without_taken(planned, self._around.clusters, seen.uid)
         if not actions:
-            return Outcome()
+            return Outcome(failures=taken)
         self.figures.actions += len(actions)
         clients = {name: self._around.clusters.client(name) for name in {action.cluster for action in actions}}
         outcome = await act(actions, {name: client for name, client in clients.items() if client is not None})
@@ -185,19 +193,22 @@ class Reconciler:
         for replacement in decision.replacements:
             count = self.figures.replacements.get(replacement.reason, 0)
             self.figures.replacements[replacement.reason] = count + 1
-        return outcome
+        return replace(outcome, failures=outcome.failures + taken)
 
     async def _tell(
         self,
         seen: SeenGroup,
         observation: Observation,
         decision: Decision,
-        problems: tuple[TemplateProblem, ...],
         outcome: Outcome,
+        *,
+        problems: tuple[TemplateProblem, ...] = (),
         ca_expires: datetime.datetime | None = None,
     ) -> None:
         """The status, once, and only where it changed; then events."""
-        status = status_of(observation, decision, problems, outcome.failures, ca_expires=ca_expires)
+        if _is_being_opened(observation) and not (decision.notes or decision.replacements):
+            return  # within moments it is there or lost; its members have not gone anywhere meanwhile
+        status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
         if status != observation.group.status:
             await self._write_status(seen, observation, status)
         for note in (*decision.notes, *_notes(outcome.failures)):
@@ -222,6 +233,14 @@ class Reconciler:
         self._around.groups.note_written(seen.key, answer["metadata"]["resourceVersion"])
         self._around.groups.put(answer)
 
+    def _postpone(self, key: GroupKey, observation: Observation) -> float:
+        """Without the hub's watches nothing that is seen is the present."""
+        problem = observation.clusters[LOCAL_CLUSTER].problem
+        if problem is not None and problem.reason == reasons.DENIED:
+            raise DeniedError(problem.message)
+        self.postponed.add(key)
+        return HUB_AWAY_S
+
     def _note_uses(self, key: GroupKey, clusters: set[str]) -> None:
         for name, users in self.uses.items():
             if name not in clusters:
@@ -231,6 +250,7 @@ class Reconciler:
 
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
+        self.postponed.discard(key)
         self._around.records.forget(key)
         for users in self.uses.values():
             users.discard(key)
@@ -245,10 +265,14 @@ def _anything_left(observation: Observation) -> bool:
     )
 
 
+def _is_being_opened(observation: Observation) -> bool:
+    """Whether a cluster may still show something: it becomes connected, or lost, within moments."""
+    return any(cluster.problem is None and not cluster.reachable for cluster in observation.clusters.values())
+
+
 def _notes(failures: tuple[Failure, ...]) -> tuple[Note, ...]:
     return tuple(
-        Note("Warning", failure.reason or reasons.PROGRESSING, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
+        Note("Warning", failure.reason, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
         for failure in failures
         if failure.reason
     )
-

@@ -6,7 +6,7 @@ import json
 
 from sync_runtime.contract.names import CA_CERTIFICATE_KEY, trust_bundle_name
 from syncgroup_operator.kube.kinds import CONFIG_MAP
-from syncgroup_operator.planning.observation import ClusterView, Observation, ObjectKey
+from syncgroup_operator.planning.observation import ClusterView, ObjectKey, Observation
 
 
 def bundle_seen(observation: Observation) -> str:

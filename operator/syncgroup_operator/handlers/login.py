@@ -29,4 +29,4 @@ async def login(kubeconfig: Path | None) -> kopf.ConnectionInfo:
             private_key_path=configuration.key_file or None,
         )
     finally:
-        await client.close()
+        await client.close()  # type: ignore[no-untyped-call]

@@ -5,7 +5,7 @@ Counted where things happen, in plain numbers; read here when somebody asks. Nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -47,7 +47,9 @@ class EngineCollector:
         )
 
     def _clusters(self) -> Metric:
-        found = {(remote.name,): float(remote.is_connected()) for remote in self._engine.clusters.remotes()}
+        found: dict[tuple[str, ...], float] = {
+            (remote.name,): float(remote.is_connected()) for remote in self._engine.clusters.remotes()
+        }
         return gauge("syncgroup_cluster_connected", "1 while every watch of the cluster is live.", found, "cluster")
 
     def _requests(self) -> Metric:
@@ -112,7 +114,7 @@ class MetricsServer:
         return web.Response(status=200 if ready else 503, text=text)
 
 
-def gauge(name: str, text: str, values: dict[tuple[str, ...], float], *labels: str) -> Metric:
+def gauge(name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
     """A family of gauges."""
     family = GaugeMetricFamily(name, text, labels=list(labels))
     for key, value in values.items():
@@ -120,7 +122,7 @@ def gauge(name: str, text: str, values: dict[tuple[str, ...], float], *labels: s
     return family
 
 
-def counter(name: str, text: str, values: dict[tuple[str, ...], int], *labels: str) -> Metric:
+def counter(name: str, text: str, values: Mapping[tuple[str, ...], int], *labels: str) -> Metric:
     """A family of counters."""
     family = CounterMetricFamily(name, text, labels=list(labels))
     for key, value in values.items():

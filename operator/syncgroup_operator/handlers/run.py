@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 def main(environment: Mapping[str, str]) -> int:
     """Runs one replica until it is told to stop; returns the exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # it says "succeeded" for every event it hands on
     try:
         settings = from_environment(environment)
         return asyncio.run(operate(settings))

@@ -18,7 +18,7 @@ DELETED = "DELETED"
 def register(registry: kopf.OperatorRegistry, engine: Engine) -> None:
     """Connect the watches to an engine."""
 
-    @kopf.on.event(API_GROUP, API_VERSION, SYNCGROUP_PLURAL, registry=registry)  # type: ignore[arg-type]
+    @kopf.on.event(API_GROUP, API_VERSION, SYNCGROUP_PLURAL, registry=registry)
     async def group_seen(event: kopf.RawEvent, **_: Any) -> None:
         body: Any = event["object"]
         if event["type"] == DELETED:
@@ -26,7 +26,7 @@ def register(registry: kopf.OperatorRegistry, engine: Engine) -> None:
         else:
             engine.put_group(body)
 
-    @kopf.on.event(API_GROUP, API_VERSION, SYNCCLUSTER_PLURAL, registry=registry)  # type: ignore[arg-type]
+    @kopf.on.event(API_GROUP, API_VERSION, SYNCCLUSTER_PLURAL, registry=registry)
     async def cluster_seen(event: kopf.RawEvent, **_: Any) -> None:
         body: Any = event["object"]
         if event["type"] == DELETED:

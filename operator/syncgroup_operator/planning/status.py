@@ -1,0 +1,204 @@
+"""What the user sees: the whole status of a SyncGroup, and of a SyncCluster. Pure.
+
+Figures move all the time; a status that moved with them would be written all the time. What is nearly the same as
+before stays as it was written.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from sync_runtime.contract.reports import LinkReport
+from sync_runtime.contract.status import (
+    MAX_KEPT_REPLACEMENTS,
+    MAX_LOST_CLUSTERS,
+    MAX_STATUS_REGIONS,
+    LinkStatus,
+    LostCluster,
+    RegionStatus,
+    SyncClusterStatus,
+    SyncGroupStatus,
+    Version,
+)
+from syncgroup_operator import reasons
+from syncgroup_operator.planning import clock
+from syncgroup_operator.planning.census import Census, Row, camel, clipped, take_census
+from syncgroup_operator.planning.conditions import Verdict, conditions_of, stamped
+from syncgroup_operator.planning.decision import Decision
+from syncgroup_operator.planning.links import Pair, reported_links
+from syncgroup_operator.planning.observation import ClusterProblem, Observation, Place
+from syncgroup_operator.planning.problems import Failure, TemplateProblem
+from syncgroup_operator.planning.state import PlaceState
+from syncgroup_operator.planning.trainers import trainer_place
+
+NEARLY = 1.1
+"""A figure within this factor of the one that was written is not written again."""
+
+
+def status_of(
+    observation: Observation,
+    decision: Decision,
+    problems: Sequence[TemplateProblem] = (),
+    failures: Sequence[Failure] = (),
+    *,
+    authority_expiry: datetime.datetime | None = None,
+) -> SyncGroupStatus:
+    """The status after one pass. `authority_expiry`: when the group's certificate authority ends."""
+    census = take_census(observation, decision)
+    before = observation.group.status or SyncGroupStatus()
+    lags = [lag for lag in (census.lag(row) for row in census.ready) if lag is not None]
+    host, port = _trainer_address(census)
+    return SyncGroupStatus(
+        conditions=conditions_of(census, problems, failures, authority_expiry),
+        observed_generation=observation.generation,
+        version=census.version,
+        term=decision.state.term,
+        plan_revision=decision.state.revision,
+        rollouts_ready=f"{len(census.ready)}/{len(census.rollouts)}",
+        lag_versions=max(lags, default=None),
+        sync_millis=_sync_millis(census, before.sync_millis),
+        trainer_host=host,
+        trainer_port=port,
+        regions=_regions(census, before),
+        replacements_total=decision.state.replacements_total,
+        replacements=[*reversed(decision.replacements), *before.replacements][:MAX_KEPT_REPLACEMENTS],
+        lost_clusters=_lost_clusters(observation, before),
+    )
+
+
+def synccluster_status(
+    previous: SyncClusterStatus | None,
+    *,
+    generation: int,
+    now: datetime.datetime,
+    connected: bool,
+    problem: ClusterProblem | None = None,
+    kubernetes_version: str | None = None,
+) -> SyncClusterStatus:
+    """The status of a SyncCluster. The moment it was lost is kept until it is connected again, whoever looks."""
+    before = previous or SyncClusterStatus()
+    lost = clock.past(before.lost_time, now)
+    if connected:
+        verdict, lost = Verdict("True", reasons.CONNECTED_REASON, "its API server answers"), None
+    elif problem is not None:
+        verdict = Verdict("False", camel(problem.reason, reasons.UNREACHABLE), problem.message)
+        lost = lost or now
+    else:  # not tried yet: no news, but what was lost stays lost
+        verdict = Verdict("Unknown", reasons.PROGRESSING, "its watches are being set up")
+    return SyncClusterStatus(
+        conditions=stamped([(reasons.CONNECTED, verdict)], before.conditions, generation, now),
+        observed_generation=generation,
+        kubernetes_version=(kubernetes_version or before.kubernetes_version or "")[:64] or None,
+        lost_time=None if lost is None else clock.written(lost),
+    )
+
+
+def _trainer_address(census: Census) -> tuple[str | None, int | None]:
+    state = census.decision.state
+    if state.trainer_host is not None:
+        return state.trainer_host, state.trainer_port
+    plan = census.decision.plans.get(trainer_place(census.observation))
+    if plan is None or plan.trainer is None:
+        return None, None
+    return plan.trainer.host, plan.trainer.port
+
+
+def _sync_millis(census: Census, before: int | None) -> int | None:
+    """Of the newest version that all have; until all have the next one, the last figure stands."""
+    reports = [row.report for row in census.ready]
+    if not reports or any(report is None or report.version is None for report in reports):
+        return before
+    versions = {(report.version.lineage, report.version.seq) for report in reports if report and report.version}
+    millis = [report.sync_millis for report in reports if report is not None and report.sync_millis is not None]
+    return max(millis, default=before) if len(versions) == 1 else before
+
+
+def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
+    old = {Place(region.cluster, region.region): region for region in before.regions}
+    places = sorted({row.seat.place for row in census.rollouts})
+    home = trainer_place(census.observation)
+    relays = {Place(one.cluster, one.region): _relay(one, census) for one in census.decision.state.places}
+    links = reported_links(census.lives.values(), {home, *places}, set(relays.values()))
+    rows_at: dict[Place, list[Row]] = {}
+    for row in census.rollouts:
+        rows_at.setdefault(row.seat.place, []).append(row)
+    found = []
+    for place in places[:MAX_STATUS_REGIONS]:
+        rows = rows_at[place]
+        ready = [row for row in rows if row.ready]
+        lags = [lag for lag in (census.lag(row) for row in ready) if lag is not None]
+        link = links.get(Pair(home, place))
+        was = old[place].link if place in old else None
+        found.append(
+            RegionStatus(
+                cluster=place.cluster,
+                region=place.region,
+                desired=len(rows),
+                ready=len(ready),
+                version=_oldest(ready),
+                lag_versions=max(lags, default=None),
+                relay=relays.get(place) or None,
+                link=was if link is None else _link(link, was, census.observation.now),
+            )
+        )
+    return found
+
+
+def _relay(entry: PlaceState, census: Census) -> str:
+    """Who receives for a place; empty where everybody dials the trainer."""
+    plan = census.decision.plans.get(Place(entry.cluster, entry.region))
+    relays = {member.name for member in plan.members if member.relay} if plan is not None else set(entry.heads)
+    return next((name for name in entry.heads if name in relays), "")
+
+
+def _oldest(ready: Sequence[Row]) -> Version | None:
+    versions = [row.report.version for row in ready if row.report is not None and row.report.version is not None]
+    return min(versions, key=lambda version: (version.seq, version.lineage), default=None)
+
+
+def _link(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -> LinkStatus:
+    fresh = LinkStatus(
+        from_region=link.from_region,
+        codec=link.codec,
+        rate_bits_per_second=link.rate_bits_per_second,
+        rtt_micros=link.rtt_micros,
+        loss_ppm=link.loss_ppm,
+        streams=link.streams,
+        bucket_bytes=link.bucket_bytes,
+        utilisation_percent=link.utilisation_percent,
+        measured_time=clock.written(now),
+        message=link.message,
+    )
+    if before is None:
+        return fresh
+    figures = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
+    settings = ("from_region", "codec", "streams", "bucket_bytes")
+    same = all(getattr(before, one) == getattr(fresh, one) for one in settings)
+    return before if same and all(_nearly(getattr(before, one), getattr(fresh, one)) for one in figures) else fresh
+
+
+def _nearly(before: int | None, after: int | None) -> bool:
+    if not before or not after:
+        return before == after
+    return max(before, after) <= NEARLY * min(before, after)
+
+
+def _lost_clusters(observation: Observation, before: SyncGroupStatus) -> list[LostCluster]:
+    known = {entry.name: entry for entry in before.lost_clusters}
+    found = []
+    for name, cluster in sorted(observation.clusters.items()):
+        if cluster.reachable or (cluster.problem is None and cluster.lost_time is None):
+            continue
+        earlier = clock.past(known[name].lost_time, observation.now) if name in known else None
+        lost = cluster.lost_time or earlier or observation.now
+        problem = cluster.problem
+        found.append(
+            LostCluster(
+                name=name,
+                lost_time=clock.written(min(lost, observation.now)),
+                reason=camel(problem.reason, reasons.UNREACHABLE) if problem else reasons.UNREACHABLE,
+                message=clipped(problem.message) if problem else None,
+            )
+        )
+    return found[:MAX_LOST_CLUSTERS]
