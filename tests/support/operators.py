@@ -59,6 +59,9 @@ class OperatorHub:
         process = OperatorProcess(self, name, settings)
         try:
             yield process
+        except BaseException:
+            sys.stderr.write(f"--- the end of {process.log}:\n{process.log.read_text()[-5000:]}\n")
+            raise
         finally:
             process.stop()
 
