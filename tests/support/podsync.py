@@ -50,7 +50,7 @@ def group_document(region: str, rollouts: list[dict[str, Any]], **spec: Any) -> 
         "spec": {
             "trainer": {"region": region, "exposure": {"type": "LoadBalancer"}, "template": template("trainer")},
             "rollouts": rollouts,
-            "lease": {"durationSeconds": 10, "renewIntervalSeconds": 2, "lostGraceSeconds": 3600},
+            "lease": {"durationSeconds": 15, "renewIntervalSeconds": 3, "lostGraceSeconds": 3600},
             "runtime": {
                 "image": runtimeimage.REFERENCE,
                 "imagePullPolicy": "Never",

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,9 +34,25 @@ PACKAGES = ("sync_runtime", "syncgroup")
 EXTRA = "sidecar"
 PREFIX = Path("usr/local")
 """Where Python is in the image; it finds its library from there whatever prefix it was built for."""
-ENVIRONMENT = {"LD_LIBRARY_PATH": f"/{PREFIX}/lib", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+LOOPS = "loops"
+LOOPS_PLACE = "/tmp/loops"  # noqa: S108 the sidecar's own volume; numba wants to write where it reads
+ENVIRONMENT = {
+    "LD_LIBRARY_PATH": f"/{PREFIX}/lib",
+    "NUMBA_CACHE_DIR": LOOPS_PLACE,
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+SCRIPT = """\
+#!{python}
+import os, shutil, sys
+if sys.argv[1:2] == ["sidecar"] and os.path.isdir("{loops}"):
+    shutil.copytree("{loops}", "{place}", dirs_exist_ok=True)
+from syncgroup.cli import main
+sys.exit(main())
+"""
+KEPT_S = 7 * 24 * 3600.0
 USER = "65532"
-STAGED_BY = "3"
+STAGED_BY = "4"
 """Raised when what is staged changes: the cache then holds nothing of that name."""
 LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "idlelib", "lib2to3", "tkinter", "ensurepip", "turtledemo"}
@@ -46,18 +63,53 @@ LOADED_BY_NAME = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2")
 
 def build(target: Path) -> None:
     """Write `target`, an OCI archive of the runtime as it is in this checkout."""
+    code = checkout()
     below = _base().read_bytes()
     with tempfile.TemporaryDirectory(prefix="runtime-image-") as holder:
         root = Path(holder)
-        for name in PACKAGES:
-            folder = root / _packages() / name
-            shutil.copytree(REPOSITORY / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
-            _compile(folder, root)
+        shutil.copytree(code, root / code.relative_to("/"))
+        (root / _packages()).mkdir(parents=True)
+        (root / _packages() / "checkout.pth").write_text(f"{code}\n")
+        program = root / PREFIX / "bin" / "syncgroup"
+        program.parent.mkdir(parents=True)
+        program.write_text(SCRIPT.format(python=f"/{PREFIX}/bin/{_version()}", loops=code / LOOPS, place=LOOPS_PLACE))
+        program.chmod(0o755)
         _make_readable(root)
         images.pack(
             root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, user=USER,
             below=[below],
         )  # fmt: skip
+
+
+def checkout() -> Path:
+    """This checkout's packages, staged under a name made of their content, where the image has them too.
+
+    Numba believes a compiled loop by path, size and time of its source: so loops that were compiled here with
+    NUMBA_CACHE_DIR set to the folder `loops` beside the packages serve in the image.
+    """
+    whole = hashlib.sha256(STAGED_BY.encode())
+    files = sorted(path for name in PACKAGES for path in (REPOSITORY / name).rglob("*") if path.suffix != ".pyc")
+    for path in files:
+        if path.is_file():
+            whole.update(f"{path.relative_to(REPOSITORY)}:{path.stat().st_size}:".encode())
+            whole.update(path.read_bytes())
+    folder = cache_root() / "images" / platform_tag() / f"runtime-code-{whole.hexdigest()[:16]}"
+    if not folder.exists():
+        _forget_old(folder.parent)
+        with replacing(folder) as staged:
+            for name in PACKAGES:
+                shutil.copytree(REPOSITORY / name, staged / name, ignore=shutil.ignore_patterns("__pycache__"))
+            _compile(staged, staged, str(folder))
+            for path in staged.rglob("*"):
+                os.utime(path, (0, 0))  # as `images` packs it
+    return folder
+
+
+def _forget_old(parent: Path) -> None:
+    """Stagings that nobody made anew for a week."""
+    for folder in parent.glob("runtime-code-*"):
+        if time.time() - folder.stat().st_mtime > KEPT_S:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def needed(extra: str = EXTRA) -> list[importlib.metadata.Distribution]:
@@ -104,10 +156,7 @@ def _stage(root: Path, distributions: Iterable[importlib.metadata.Distribution])
     for distribution in distributions:
         _copy_distribution(distribution, root / _packages())
     _copy_libraries(root, [program, *root.rglob("*.so"), *root.rglob("*.so.*")])
-    _compile(library, root)
-    script = root / PREFIX / "bin" / "syncgroup"
-    script.write_text(f"#!/{PREFIX}/bin/{_version()}\nimport sys\nfrom syncgroup.cli import main\nsys.exit(main())\n")
-    script.chmod(0o755)
+    _compile(library, root, "/")
     _make_readable(root)
 
 
@@ -154,10 +203,10 @@ def _by_name() -> Iterator[Path]:
             return
 
 
-def _compile(folder: Path, root: Path) -> None:
+def _compile(folder: Path, root: Path, place: str) -> None:
     """Bytecode that is believed without a look at the source: times in an image mean nothing."""
     compileall.compile_dir(
-        folder, quiet=2, stripdir=str(root), prependdir="/", workers=0,
+        folder, quiet=2, stripdir=str(root), prependdir=place, workers=0,
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )  # fmt: skip
 
