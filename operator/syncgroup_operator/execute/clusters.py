@@ -124,7 +124,8 @@ class Clusters:
         if name == LOCAL_CLUSTER:
             seen = self.hub_cache.view(group_uid, group_namespace)
             return ClusterView(
-                name, group_namespace, problem=seen.problem, connected_s=seen.connected_s, service_accounts=None,
+                name, group_namespace, problem=seen.problem, connected_s=seen.connected_s, heard_s=seen.heard_s,
+                service_accounts=None,
                 shares_devices=self.hub_shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
                 children=seen.children,
             )  # fmt: skip

@@ -112,7 +112,7 @@ class Remote:
         seen = self.cache.view(group_uid, allowed.remote)
         return ClusterView(
             self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
-            connected_s=seen.connected_s, lost_time=self.lost_time, service_accounts=accounts,
+            connected_s=seen.connected_s, heard_s=seen.heard_s, lost_time=self.lost_time, service_accounts=accounts,
             shares_devices=self.shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
             children=seen.children,
         )  # fmt: skip
