@@ -21,8 +21,8 @@ import torch
 # what must be shown to work.
 sys.path.insert(0, os.environ["SYNCGROUP_LIBRARY"])
 
-from sync_runtime import Publisher, Subscriber  # noqa: E402
-from sync_runtime.errors import SyncError  # noqa: E402
+from sync_runtime import Publisher, Subscriber
+from sync_runtime.errors import SyncError
 
 EVERY_S = 1.0
 OPEN_S = 120.0

@@ -1,12 +1,12 @@
-"""SyncGroups whose pods really run: a hub and other clusters on real nodes, the operator beside them.
+"""A SyncGroup whose pods really run: a hub and another cluster on real nodes, the operator beside them.
 
-Documents for the API servers, and what pods say: their logs, leases and certificates. The user's process in the pods is
-`pod_program`.
+Documents for the API servers, and what pods say: their logs and leases. The process in the pods is `pod_program`.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from typing import Any
 
 from sync_runtime.contract import names
 from syncgroup_operator.manifests import roles
+from tests.support import processtree
 from tests.support.operators import ACCOUNT, NAMESPACE, OperatorHub, apply, condition, group_of, items
 from tools.devcluster import hostpython, runtimeimage
 from tools.devcluster.api import wait_until
@@ -25,6 +26,8 @@ GROUP = "post-training"
 SPACE = "rl"
 GUESTS = "rl-guests"
 """What the group's namespace is called in other clusters."""
+PATIENCE_S = 120.0
+"""A busy machine takes its time; one that is idle needs a fraction."""
 PROGRAM = Path(__file__).with_name("pod_program.py")
 
 
@@ -50,7 +53,7 @@ def group_document(region: str, rollouts: list[dict[str, Any]], **spec: Any) -> 
         "spec": {
             "trainer": {"region": region, "exposure": {"type": "LoadBalancer"}, "template": template("trainer")},
             "rollouts": rollouts,
-            "lease": {"durationSeconds": 15, "renewIntervalSeconds": 3, "lostGraceSeconds": 3600},
+            "lease": {"durationSeconds": 20, "renewIntervalSeconds": 3, "lostGraceSeconds": 3600},
             "runtime": {
                 "image": runtimeimage.REFERENCE,
                 "imagePullPolicy": "Never",
@@ -155,17 +158,33 @@ class Member:
 
 
 class Bed:
-    """A running group."""
+    """A running group: a trainer and a rollout in the hub, two rollouts in another cluster."""
 
-    def __init__(self, cluster: Cluster, hub: OperatorHub) -> None:
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
-        self.hub = hub
-        self.region = hub.region
+        self.region, self.far_region = cluster.regions.values()
+        self.hub = prepare_hub(self.region, folder)
+        register(self.region, self.far_region)
+        self.trainer = Member(self.region, SPACE, names.TRAINER_ROLE)
+        self.near = Member(self.region, SPACE, "near")
+        self.far = (Member(self.far_region, GUESTS, "far"), Member(self.far_region, GUESTS, "far", 1))
+        self.rollouts = (self.near, *self.far)
+        self.members = (self.trainer, *self.rollouts)
+        self._stack = contextlib.ExitStack()
+        self.operator = self._stack.enter_context(self.hub.operator())
 
-    def member(self, role: str, region: RegionHandle | None = None, index: int = 0) -> Member:
-        """A seat, in the hub unless said otherwise."""
-        place = region or self.region
-        return Member(place, SPACE if place is self.region else GUESTS, role, index)
+    def start(self) -> None:
+        """The group as a user applies it."""
+        far = rollout("far", self.far_region.name, self.far_region.name, replicas=2)
+        apply(self.region, group_document(self.region.name, [rollout("near", self.region.name), far]))
+
+    def close(self) -> None:
+        """The operator ends; the cluster is somebody else's."""
+        self._stack.close()
+
+    def restart_operator(self) -> None:
+        """Another process of the same replica."""
+        self.operator = self._stack.enter_context(self.hub.operator())
 
     @property
     def status(self) -> dict[str, Any]:
@@ -176,44 +195,68 @@ class Bed:
         """One condition of the group; empty where it has none."""
         return condition({"status": self.status}, kind)
 
-    def wait(self, check: Callable[[], bool], what: str, timeout_s: float, *members: Member) -> None:
-        """Until it is so; else an error that shows the group and what pods wrote."""
-        try:
-            wait_until(check, what, timeout_s, every_s=0.25)
-        except ClusterError as error:
-            raise AssertionError(f"{error}\n{self.describe(*members)}") from error
+    def kubectl_get(self) -> str:
+        """The line that a user sees."""
+        return self.region.kubectl("get", "syncgroups", "-n", SPACE).stdout
 
-    def describe(self, *members: Member) -> str:
+    def wait(self, check: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Until it is so; else an error that shows the group and what its pods wrote."""
+        try:
+            wait_until(check, what, timeout_s, every_s=0.5)
+        except ClusterError as error:
+            raise AssertionError(f"{error}\n{self.describe()}") from error
+
+    def settle(self) -> None:
+        """Until everybody is there and has the trainer's bits."""
+        self.wait(lambda: self.condition("Ready").get("status") == "True", "a group that is ready")
+        self.wait_follow(*self.rollouts)
+
+    def wait_follow(self, *rollouts: Member, after: int | None = None) -> None:
+        """Until rollouts have a version that the trainer has yet to publish (or one after `after`), bit for bit."""
+        newest = self.trainer.versions()
+        start = after if after is not None else (newest[-1].seq if newest else 0)
+
+        def follow() -> bool:
+            told = set(self.trainer.versions())
+            return all(any(one.seq > start and one in told for one in member.versions()) for member in rollouts)
+
+        self.wait(follow, f"{', '.join(member.name for member in rollouts)} with the trainer's bits")
+
+    def pids(self, member: Member, words: str) -> list[int]:
+        """The processes of a member's pod, by this machine's numbers, whose command line contains `words`."""
+        process = self.cluster.process
+        assert process is not None
+        found = []
+        for pid in processtree.descendants(process.pid):
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                if words in command and f"HOSTNAME={member.name}".encode() in variables:
+                    found.append(pid)
+        return found
+
+    def describe(self) -> str:
         """Everything that helps."""
         parts = [f"--- status\n{json.dumps(self.status, indent=1)[:6000]}"]
         for region in self.cluster.regions.values():
             found = region.kubectl("get", "pods,leases,csr", "-A", "-o", "wide", check=False)
             parts.append(f"--- {region.name}\n{found.stdout}")
-        for member in members:
+        for member in self.members:
             for container in (names.RUNTIME_CONTAINER, "main"):
-                text = member.log(container, "--tail=25")
-                parts.append(f"--- {member.name} {container}\n{text}")
-            parts.append(json.dumps(member.lease())[:3000])
+                parts.append(f"--- {member.name} {container}\n{member.log(container, '--tail=15')}")
+            parts.append(json.dumps(member.lease())[:2000])
+        parts.append(f"--- operator\n{self.operator.log.read_text()[-4000:]}")
         return "\n".join(parts)
 
-    def follows(self, rollout: Member, trainer: Member, after: int = 0) -> bool:
-        """Whether a rollout's newest version is the trainer's of that number, bit for bit, and newer than `after`."""
-        versions = rollout.versions()
-        if not versions:
-            return False
-        newest = versions[-1]
-        return newest.seq > after and newest in trainer.versions()
 
-
-def children(region: RegionHandle, namespace: str) -> dict[str, tuple[str, str]]:
-    """Every object that the operator keeps in a namespace, by kind and name: uid and resource version."""
+def children(region: RegionHandle, namespace: str) -> dict[str, str]:
+    """The uid of every object that the operator keeps in a namespace, by kind and name."""
     kinds = {
-        "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1",
+        "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "leases": "/apis/coordination.k8s.io/v1",
         "roles": "/apis/rbac.authorization.k8s.io/v1", "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     }  # fmt: skip
-    selector = "labelSelector=" + names.LABEL_GROUP
     return {
-        f"{kind}/{one['metadata']['name']}": (one["metadata"]["uid"], one["metadata"]["resourceVersion"])
+        f"{kind}/{one['metadata']['name']}": one["metadata"]["uid"]
         for kind, root in kinds.items()
-        for one in items(region, f"{root}/namespaces/{namespace}/{kind}?{selector}")
+        for one in items(region, f"{root}/namespaces/{namespace}/{kind}?labelSelector={names.LABEL_GROUP}")
     }

@@ -1,8 +1,8 @@
 """The runtime's image for real nodes, made of this machine's interpreter and packages: no registry, no Docker.
 
 What the operator adds to pods runs from an image, so mounts of the host (`hostpython`) cannot serve it. Interpreter and
-packages become one layer, made once per set of versions and kept in the cache, compiled; this checkout's own code goes on top.
-Standard library only.
+packages become one layer, made once per set of versions and kept in the cache, compiled; this checkout's own code is
+another on top. Standard library only.
 """
 
 from __future__ import annotations
