@@ -152,6 +152,10 @@ class ClusterCache:
         """Every group that something is seen of: for the collector of what an origin left."""
         return frozenset(self._store.groups)
 
+    def holder_uid(self, key: ObjectKey) -> str | None:
+        """Which group an object belongs to, whichever hub made it; None where no group's object has the name."""
+        return self._store.holder_uid(key)
+
     @property
     def watches(self) -> tuple[Watch, ...]:
         """For health and metrics."""

@@ -67,6 +67,13 @@ class Store:
         self._leases: dict[Key, Group] = {}
         self._children: dict[ObjectKey, Group] = {}
 
+    def holder_uid(self, key: ObjectKey) -> str | None:
+        """The uid of the group that holds the object of this name."""
+        by_kind = {"Pod": self._pods, "Lease": self._leases}
+        place = (key.namespace, key.name)
+        group = by_kind[key.kind].get(place) if key.kind in by_kind else self._children.get(key)
+        return None if group is None else group.uid
+
     # --- pods ---------------------------------------------------------------------------------------------------------
 
     def put_pod(self, body: Body, now_s: float) -> Wakes:
