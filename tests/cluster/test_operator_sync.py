@@ -37,6 +37,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         bed = Bed(cluster, folder)
         try:
             bed.start()
+            bed.settle()
+            # In the first status that was ever written, too: then both have been as they are since the same moment.
+            assert bed.condition("Stalled")["lastTransitionTime"] == bed.condition("Suspended")["lastTransitionTime"]
             yield bed
             _remove(bed)
         finally:
@@ -124,7 +127,7 @@ def test_a_restarted_operator_touches_nothing_and_weights_flow_without_one(bed: 
     revision = bed.status["planRevision"]
     bed.operator.kill()
     bed.wait_follow(*bed.rollouts)
-    bed.restart_operator()
+    bed.start_operator()
     first = bed.status["version"]["seq"]
     bed.wait(lambda: bed.status["version"]["seq"] > first, "a status of the new process")
     assert _everything(bed) == before

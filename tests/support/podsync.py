@@ -53,7 +53,7 @@ def group_document(region: str, rollouts: list[dict[str, Any]], **spec: Any) -> 
         "spec": {
             "trainer": {"region": region, "exposure": {"type": "LoadBalancer"}, "template": template("trainer")},
             "rollouts": rollouts,
-            "lease": {"durationSeconds": 20, "renewIntervalSeconds": 3, "lostGraceSeconds": 3600},
+            "lease": {"durationSeconds": 30, "renewIntervalSeconds": 3, "lostGraceSeconds": 3600},
             "runtime": {
                 "image": runtimeimage.REFERENCE,
                 "imagePullPolicy": "Never",
@@ -141,11 +141,14 @@ class Member:
         report = (found["metadata"].get("annotations") or {}).get(names.ANNOTATION_REPORT)
         return {**found.get("spec", {}), "report": json.loads(report) if report else {}}
 
-    def log(self, container: str = "main", *further: str) -> str:
-        """What a container wrote since it started."""
-        return self.region.kubectl(
-            "logs", self.name, "-n", self.namespace, "-c", container, *further, check=False
-        ).stdout
+    def log(self, container: str = "main", lines: int = 500) -> str:
+        """The last lines that a container wrote since it started; empty where it has not."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/log?container={container}&tailLines={lines}"
+        status, answer = self.region.api("GET", path)
+        if status != 200:
+            return ""
+        # What is not JSON comes as a message; a single line of ours is JSON.
+        return str(answer["message"]) if "message" in answer else json.dumps(answer)
 
     def told(self) -> list[dict[str, Any]]:
         """The lines of the user's process."""
@@ -171,19 +174,19 @@ class Bed:
         self.rollouts = (self.near, *self.far)
         self.members = (self.trainer, *self.rollouts)
         self._stack = contextlib.ExitStack()
-        self.operator = self._stack.enter_context(self.hub.operator())
 
     def start(self) -> None:
-        """The group as a user applies it."""
+        """The group as a user applies it, then the operator: it finds everything there."""
         far = rollout("far", self.far_region.name, self.far_region.name, replicas=2)
         apply(self.region, group_document(self.region.name, [rollout("near", self.region.name), far]))
+        self.start_operator()
 
     def close(self) -> None:
         """The operator ends; the cluster is somebody else's."""
         self._stack.close()
 
-    def restart_operator(self) -> None:
-        """Another process of the same replica."""
+    def start_operator(self) -> None:
+        """A process of the operator, until the bed is closed."""
         self.operator = self._stack.enter_context(self.hub.operator())
 
     @property
@@ -243,7 +246,7 @@ class Bed:
             parts.append(f"--- {region.name}\n{found.stdout}")
         for member in self.members:
             for container in (names.RUNTIME_CONTAINER, "main"):
-                parts.append(f"--- {member.name} {container}\n{member.log(container, '--tail=15')}")
+                parts.append(f"--- {member.name} {container}\n{member.log(container, 15)}")
             parts.append(json.dumps(member.lease())[:2000])
         parts.append(f"--- operator\n{self.operator.log.read_text()[-4000:]}")
         return "\n".join(parts)
