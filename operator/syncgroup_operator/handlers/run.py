@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import kopf
 
-from sync_runtime.contract.names import FINALIZER
+from sync_runtime.contract.names import API_GROUP
 from syncgroup_operator.errors import OperatorError
 from syncgroup_operator.execute.engine import Engine
 from syncgroup_operator.handlers.login import login
@@ -64,7 +64,8 @@ async def operate(settings: OperatorSettings) -> int:
 def kopf_settings() -> kopf.OperatorSettings:
     """kopf as an informer: nothing is kept on objects, nothing is posted by it, dead streams are noticed."""
     settings = kopf.OperatorSettings()
-    settings.persistence.finalizer = FINALIZER
+    # Not ours (`names.FINALIZER`): kopf takes its own off every object that none of its handlers needs it for.
+    settings.persistence.finalizer = f"{API_GROUP}/kopf"
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.networking.request_timeout = 30
