@@ -28,6 +28,7 @@ from syncgroup_operator.execute.clusters import Clusters
 from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
 from syncgroup_operator.execute.groups import Groups, SeenGroup
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
+from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.kube.events import EventRecorder, Subject
@@ -70,6 +71,7 @@ class Surroundings:
     library: LibraryFacts
     clock: Callable[[], float]
     wall_clock: Callable[[], datetime.datetime]
+    reactions: Reactions
 
 
 class Reconciler:
@@ -81,6 +83,8 @@ class Reconciler:
         self.figures = Figures()
         self.uses: dict[str, set[GroupKey]] = {}
         """Which groups use a cluster: they are woken when it is lost or comes back."""
+        self.observed: set[GroupKey] = set()
+        """Groups that a pass of this replica has seen in all their clusters."""
 
     async def reconcile(self, key: GroupKey) -> float | None:
         """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again."""
@@ -101,9 +105,15 @@ class Reconciler:
         observation = self._observe(seen, group, record)
         if not self._expected.met(key, observation):
             return LOOK_AGAIN_S
+        if all(cluster.reachable for cluster in observation.clusters.values()):
+            self.observed.add(key)
         if seen.deleting:
             return await self._tear_down(seen, observation, record)
         return await self._pass(seen, observation, record)
+
+    def waits(self, key: GroupKey) -> bool:
+        """Whether the last pass over a group only waited for what an earlier one did to show."""
+        return self._expected.pending(key)
 
     async def _pass(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
         problems = problems_of(observation)
@@ -115,6 +125,8 @@ class Reconciler:
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
         )
         decision = decide(observation, record.state)
+        for replacement in decision.replacements:
+            self._around.reactions.judged(seen.key, replacement.member)
         await self._guard(seen, decision)
         if decision.state != record.state:
             await self._around.records.write(seen.key, record, decision.state, seen.owner())
@@ -232,6 +244,8 @@ class Reconciler:
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
         self._around.records.forget(key)
+        self._around.reactions.forget(key)
+        self.observed.discard(key)
         for users in self.uses.values():
             users.discard(key)
 
