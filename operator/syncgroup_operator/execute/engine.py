@@ -181,6 +181,10 @@ class Engine:
         if reconciler is None or not self._may_act():
             self.queue.failed(key)
             return
+        rest_s = None if self._reactions.is_woken(key) else reconciler.resting.goes_on_s(key)
+        if rest_s is not None:
+            self.queue.done(key, again_after_s=rest_s)
+            return
         result = Result.ERROR
         started_s = time.monotonic()
         with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
@@ -209,6 +213,8 @@ class Engine:
             self.queue.done(key)
             return
         resync_s = self.settings.resync_s * random.uniform(0.8, 1.2)  # noqa: S311 spreads load, no secret
+        if self.reconciler is not None:
+            self.reconciler.resting.limit(key, resync_s)
         self.queue.done(key, again_after_s=resync_s if again_after_s is None else min(again_after_s, resync_s))
 
     def _may_act(self) -> bool:

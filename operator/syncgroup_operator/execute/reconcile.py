@@ -30,6 +30,7 @@ from syncgroup_operator.execute.groups import Groups, SeenGroup
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
 from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
+from syncgroup_operator.execute.resting import Resting
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
@@ -85,6 +86,7 @@ class Reconciler:
         """Which groups use a cluster: they are woken when it is lost or comes back."""
         self.observed: set[GroupKey] = set()
         """Groups that a pass of this replica has seen in all their clusters."""
+        self.resting = Resting(around.clusters.cache, around.clock)
 
     async def reconcile(self, key: GroupKey) -> float | None:
         """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again."""
@@ -100,6 +102,7 @@ class Reconciler:
         if group.spec.managed_by != MANAGED_BY_OPERATOR:
             return None
         self.figures.passes += 1
+        self.resting.end(key)
         record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
         self._note_uses(key, clusters_of(group) | set(record.state.clusters))
         observation = self._observe(seen, group, record)
@@ -133,9 +136,11 @@ class Reconciler:
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
-        await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
+        told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if any(failure.retry for failure in outcome.failures):
             return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
+        if outcome == Outcome() and not told and decision.state == record.state and decision.vigils is not None:
+            self.resting.begin(seen.key, observation, decision.vigils, decision.wake_besides_s)
         return decision.wake_after_s
 
     async def _tear_down(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
@@ -207,17 +212,20 @@ class Reconciler:
         *,
         problems: tuple[TemplateProblem, ...] = (),
         ca_expires: datetime.datetime | None = None,
-    ) -> None:
-        """The status, once, and only where it changed; then events."""
+    ) -> bool:
+        """The status, once, and only where it changed; then events. Whether there was anything to tell."""
         status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
-        if status != observation.group.status:
+        changed = status != observation.group.status
+        if changed:
             await self._write_status(seen, observation, status)
-        for note in (*decision.notes, *_notes(outcome.failures)):
+        notes = (*decision.notes, *_notes(outcome.failures))
+        for note in notes:
             subject = Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid)
             try:
                 await self._around.events.post(subject, type=note.type, reason=note.reason, note=note.message)
             except ApiError as error:  # an event is a courtesy; the status says it, too
                 _log.info("no event for %s/%s: %s", *seen.key, error)
+        return changed or bool(notes)
 
     async def _write_status(self, seen: SeenGroup, observation: Observation, status: SyncGroupStatus) -> None:
         document = {
@@ -245,6 +253,7 @@ class Reconciler:
         self._expected.forget(key)
         self._around.records.forget(key)
         self._around.reactions.forget(key)
+        self.resting.end(key)
         self.observed.discard(key)
         for users in self.uses.values():
             users.discard(key)
