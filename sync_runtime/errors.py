@@ -15,8 +15,9 @@
     ├── FenceError               from another group, an older trainer, or a rival of the current one
     │   ├── WrongGroupError
     │   ├── OldTermError
+    │   ├── UnprovedTermError    a term that no trainer has signed
     │   └── TermConflictError    two trainers claim one term
-    ├── SignatureError           a manifest that no trainer of this group signed
+    ├── SignatureError           a manifest, or a term, that no trainer of this group signed
     ├── TransportError           the other end, or the way to it, is away
     │   ├── RefusedError         the other end said no, and why
     │   └── FrameError           it sent what PROTOCOL.md does not allow
@@ -107,12 +108,16 @@ class OldTermError(FenceError):
     """From a trainer that was replaced."""
 
 
+class UnprovedTermError(FenceError):
+    """Of a term that somebody names and no trainer has proved."""
+
+
 class TermConflictError(FenceError):
     """From a second trainer that claims the current term."""
 
 
 class SignatureError(SyncError):
-    """A manifest without a signature that this group trusts."""
+    """A manifest, or a term, without a signature that this group trusts."""
 
 
 class TransportError(SyncError):

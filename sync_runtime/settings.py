@@ -17,6 +17,7 @@ from sync_runtime.errors import SettingsError
 MIB = 1 << 20
 DEFAULT_RING_BYTES = 256 * MIB
 DEFAULT_SPOOL_BYTES = 16 << 30
+MAX_SIZE_BYTES = 1 << 50
 ROLES = ("trainer", "rollout")
 MAX_TERM = 2**53 - 1
 """As JSON can carry it."""
@@ -109,6 +110,12 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     def folder(name: str, usual: str) -> Path:
         return Path(environment.get(name) or usual)
 
+    def size_bytes(name: str, usual: int) -> int:
+        text = environment.get(name) or str(usual)
+        if not text.isdecimal() or not 0 < int(text[:20]) <= MAX_SIZE_BYTES:
+            raise SettingsError(f"{name} is {text!r:.40}; it must be a number of bytes")
+        return int(text)
+
     def address(name: str, port: int) -> Address:
         text = environment.get(name, "")
         return parse_address(text) if text else everywhere(port)
@@ -133,6 +140,8 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         pod_namespace=needed(names.ENV_POD_NAMESPACE),
         pod_name=needed(names.ENV_POD_NAME),
         pod_uid=needed(names.ENV_POD_UID),
+        ring_bytes=size_bytes(names.ENV_RING_BYTES, DEFAULT_RING_BYTES),
+        spool_bytes=size_bytes(names.ENV_SPOOL_BYTES, DEFAULT_SPOOL_BYTES),
         plan_config_map=needed(names.ENV_PLAN_CONFIG_MAP),
         trust_dir=folder(names.ENV_TRUST_DIR, names.TRUST_DIR),
         token_dir=folder(names.ENV_TOKEN_DIR, names.TOKEN_DIR),

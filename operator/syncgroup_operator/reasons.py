@@ -45,6 +45,7 @@ TEMPLATE_REFUSED: Final = "TemplateRefused"
 NO_DEVICE_SHARING: Final = "NoDeviceSharing"
 SECRET_NOT_FOUND: Final = "SecretNotFound"  # noqa: S105 a reason, no secret
 DENIED: Final = "Denied"
+NAME_TAKEN: Final = "NameTaken"
 MANAGED_ELSEWHERE: Final = "ManagedElsewhere"
 STATE_UNREADABLE: Final = "StateUnreadable"
 

@@ -59,6 +59,10 @@ class OperatorSettings:
     requests_per_s: float = 100.0
     burst: int = 200
     collect_every_s: float = 60.0
+    check_clusters_s: float = 30.0
+    """Between two looks at a cluster's Secret; a new kubeconfig is used after so long at the latest."""
+    cluster_lost_s: float = 15.0
+    """A cluster that is not connected for so long is lost; a watch that is opened anew is no lost cluster."""
     election: ElectionSettings = field(default_factory=ElectionSettings)
     leader_election: bool = True
 
@@ -84,6 +88,8 @@ def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
         requests_per_s=read.number("REQUESTS_PER_S", base.requests_per_s, least=1),
         burst=int(read.number("BURST", base.burst, least=1)),
         collect_every_s=read.number("COLLECT_EVERY_S", base.collect_every_s, least=0.1),
+        check_clusters_s=read.number("CHECK_CLUSTERS_S", base.check_clusters_s, least=0.1),
+        cluster_lost_s=read.number("CLUSTER_LOST_S", base.cluster_lost_s, least=0.1),
         election=ElectionSettings(
             lease_s=read.number("LEASE_S", election.lease_s, least=1),
             renew_s=read.number("RENEW_S", election.renew_s, least=0.5),

@@ -148,6 +148,7 @@ STATE_PLAN_REVISION_KEY: Final = "planRevision"
 
 NAME_MAX_LENGTH: Final = 63
 _TAIL_LENGTH: Final = 8
+_TAIL_BYTES: Final = _TAIL_LENGTH * 5 // 8
 _READABLE_LENGTH: Final = NAME_MAX_LENGTH - _TAIL_LENGTH - 1
 
 
@@ -236,7 +237,7 @@ def _object_name(group: GroupKey, *parts: str) -> str:
     """Readable text and a hash of exactly what it was made from; the group's own name is shortened first."""
     # NUL cannot occur in a name, so that no two lists of parts hash alike.
     digest = hashlib.sha256("\0".join((*group, *parts)).encode()).digest()
-    tail = base64.b32encode(digest).decode().lower()[:_TAIL_LENGTH]
+    tail = base64.b32encode(digest[:_TAIL_BYTES]).decode().lower()
     suffix = "-".join(parts)
     room = _READABLE_LENGTH - len(suffix) - 1
     readable = f"{group.name[: max(room, 1)].rstrip('-')}-{suffix}"[:_READABLE_LENGTH].rstrip("-")

@@ -14,6 +14,7 @@ from functools import partial
 
 from sync_runtime.errors import LocalError, LocalProtocolError, SyncError
 from sync_runtime.gpu_worker import sessions
+from sync_runtime.gpu_worker.pulse import BEAT_S, Pulse
 from sync_runtime.gpu_worker.tensors import OwnedTensors
 from sync_runtime.library.export_errors import ExportError, OwnerLostError
 from sync_runtime.library.export_messages import (
@@ -69,6 +70,7 @@ class OwnerLink:
         self._is_open = False
         self._is_closing = False
         self._working: set[threading.Thread] = set()
+        self._pulse = Pulse()
         self._sent: State | None = None
         self._telling = threading.Lock()
         self._ended = threading.Event()
@@ -78,6 +80,7 @@ class OwnerLink:
         reason: SyncError = _lost("the worker ends")
         try:
             self._hello = self._greeted()
+            threading.Thread(target=self._beat, name="owner-beat", daemon=True).start()
             reason = self._wire.run(self._handle)
         except SyncError as error:
             reason = error
@@ -120,7 +123,7 @@ class OwnerLink:
                 self._wire.fail(message.id, LocalError("nothing was opened yet: export tensors first"))
             else:
                 self._is_closing = self._is_closing or isinstance(message, Close)
-                self._submit(message.id, partial(self._answer, self._session, message))
+                self._submit(message, partial(self._answer, self._session, message))
         elif isinstance(message, Note):
             if self._session is not None and self._is_open:
                 self._session.note(message.tokens_per_second)
@@ -135,24 +138,25 @@ class OwnerLink:
             raise
         if not self._is_opening:
             self._is_opening = True
-            self._submit(export.id, partial(self._open, export.id))
+            self._submit(export, partial(self._open, export.id))
         else:
             self._wire.resolve(export)
 
-    def _submit(self, request_id: int, work: Callable[[], None]) -> None:
+    def _submit(self, request: Export | sessions.Request, work: Callable[[], None]) -> None:
         if len(self._working) >= MAX_REQUESTS:
             raise LocalProtocolError(f"an owner has more than {MAX_REQUESTS} requests under way")
         # Daemons: one that waits for a sidecar must not keep the process when it is told to end.
-        thread = threading.Thread(target=self._work, args=(request_id, work), name="owner-request", daemon=True)
+        thread = threading.Thread(target=self._work, args=(request, work), name="owner-request", daemon=True)
         self._working.add(thread)
         thread.start()
 
     # --- the threads that work ---------------------------------------------------------------------------------------
 
-    def _work(self, request_id: int, work: Callable[[], None]) -> None:
-        is_answered = False
+    def _work(self, request: Export | sessions.Request, work: Callable[[], None]) -> None:
+        is_answered, request_id = False, request.id
         try:
-            work()
+            with self._pulse.under_way(type(request).__name__):
+                work()
             is_answered = True
         except OwnerLostError as error:
             self._wire.end(error)  # an owner that gave no answer may be there still, and waits for one
@@ -203,6 +207,14 @@ class OwnerLink:
                 if not self._ended.is_set() and not self._is_closing:
                     _log.exception("a session's thread ended: this worker ends, and a new one must take over")
                     self._broken()
+                return
+
+    def _beat(self) -> None:
+        """Signs of life, whatever the other threads do."""
+        while not self._ended.wait(BEAT_S):
+            try:
+                self._wire.send(self._pulse.beat())
+            except OwnerLostError:
                 return
 
     def _tell(self, *, always: bool = False) -> None:

@@ -62,7 +62,6 @@ class PublisherSession:
         options = PublishOptions(cast, hello.coder, hello.host_snapshot, hello.rank, hello.world_size)
         self._timeout_s, self._patience_s = hello.timeout_ms / 1000, hello.patience_ms / 1000
         self._session = publisher.make_session(tensors, options, settings)
-        self._connection = self._session._connection
         self._woken = threading.Event()
 
     def open(self) -> None:
@@ -84,7 +83,7 @@ class PublisherSession:
     def watch(self) -> None:
         """Only a lost sidecar changes anything by itself; raises LocalError where the session's thread has ended."""
         self._woken.wait(WATCH_S)
-        self._connection.check_thread()
+        self._session.check()
 
     def note(self, tokens_per_second: int | None) -> None:
         """A trainer has none."""
@@ -93,9 +92,7 @@ class PublisherSession:
     def close(self) -> None:
         """Waits neither for members nor for a publish under way: its connection is cut, which wakes it up."""
         self._woken.set()
-        self._connection.close()
-        with self._connection.changed:
-            self._connection.changed.notify_all()  # for one that waits until a sidecar is there
+        self._session.cut()
         self._session.close(0.0)
 
 

@@ -1,4 +1,5 @@
-"""Signatures on manifests: the trainer's Ed25519 key signs, every member checks, so that no relay can alter weights.
+"""Signatures on manifests and terms: the trainer's Ed25519 key signs, every member checks, so that no relay can alter
+weights or replace a trainer.
 
 Knows documents as bytes only; `bucket.manifest` knows what is in them. Which signatures an older term loses is the
 session's decision: it calls `withdraw`.
@@ -28,6 +29,8 @@ from sync_runtime.identity.names import expect
 
 SIGNED_PREFIX: Final = b"syncgroup manifest 1\0"
 """Stands before every signed document, so that no other signature by the same key can pass for one. FORMAT.md, 9."""
+TERM_PREFIX: Final = b"syncgroup term 1\0"
+"""Stands before the proof of a term. PROTOCOL.md, 1."""
 SIGNATURE_BYTES: Final = 64
 CLOCK_TOLERANCE: Final = datetime.timedelta(minutes=10)
 MAX_SIGNERS: Final = 32
@@ -47,9 +50,9 @@ class Signer:
         expect(files.identity, group_uid=files.identity.group_uid, roles=("trainer",))
         return cls(files.key, files.certificate_pem)
 
-    def sign(self, document: bytes) -> bytes:
-        """64 bytes."""
-        return self._key.sign(SIGNED_PREFIX + document)
+    def sign(self, document: bytes, prefix: bytes = SIGNED_PREFIX) -> bytes:
+        """64 bytes; `prefix` says what the document is."""
+        return self._key.sign(prefix + document)
 
 
 @dataclass(frozen=True)
@@ -93,14 +96,14 @@ class TrustedSigners:
         if found is not None:
             self._withdrawn.add(found.certificate.public_key.public_bytes_raw())
 
-    def verify(self, document: bytes, signature: bytes, now: datetime.datetime) -> str:
+    def verify(self, document: bytes, signature: bytes, now: datetime.datetime, prefix: bytes = SIGNED_PREFIX) -> str:
         """The id of the signer; raises BadSignatureError, or ExpiredError and its like if only the time is wrong.
 
         A renewed certificate for the same key carries its older signatures along.
         """
         problem: IdentityError | None = None
         for signer_id, trusted in self._trusted.items():
-            if not _signed(trusted.certificate, document, signature):
+            if not _signed(trusted.certificate, prefix + document, signature):
                 continue
             try:
                 self._check_now(trusted, now)
@@ -122,11 +125,11 @@ def _authorities(ca_pem: bytes) -> Sequence[x509.Certificate]:
     return read_pem(ca_pem, "the CA's certificate", MAX_AUTHORITIES)
 
 
-def _signed(certificate: MemberCertificate, document: bytes, signature: bytes) -> bool:
+def _signed(certificate: MemberCertificate, signed: bytes, signature: bytes) -> bool:
     if len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        certificate.public_key.verify(signature, SIGNED_PREFIX + document)
+        certificate.public_key.verify(signature, signed)
     except InvalidSignature:
         return False
     return True

@@ -6,6 +6,7 @@ answered by the background thread at any time. Knows tensors only through its ex
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -18,6 +19,7 @@ from typing import TypeVar
 from sync_runtime.errors import LocalError, LocalProtocolError, SyncError
 from sync_runtime.library.export_errors import WorkerLostError, error_of
 from sync_runtime.library.export_messages import (
+    Beat,
     Failure,
     Hello,
     Message,
@@ -32,8 +34,11 @@ from sync_runtime.library.version import Version
 
 REDIAL_S = 0.2
 CONNECT_TIMEOUT_S = 5.0
+SILENT_S = 30.0
+"""A worker sends a sign of life every five seconds; one that sends none for so long hangs."""
 NOTHING = State(None, None, stale=True, poisoned=False)
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 def _lost(why: str) -> WorkerLostError:
@@ -53,6 +58,8 @@ class WorkerConnection:
         self._opening_id: int | None = None
         self._writing: Wire | None = None
         """The worker that was asked to write and has not answered."""
+        self._slow: str | None = None
+        """The request that was reported as one that does not end."""
         self._refusal: SyncError | None = None
         self._stopping = threading.Event()
         self._pid = os.getpid()
@@ -198,7 +205,7 @@ class WorkerConnection:
             try:
                 if self._eager:
                     self._begin_opening(wire)
-                ended = wire.run(partial(self._handle, wire))
+                ended = wire.run(partial(self._handle, wire), SILENT_S)
             except SyncError as error:
                 ended = error
             finally:
@@ -236,10 +243,21 @@ class WorkerConnection:
             with self.changed:
                 self.state = message
                 self.changed.notify_all()
+        elif isinstance(message, Beat):
+            self._heed(message)
         elif isinstance(message, Opened | Failure) and message.id == self._opening_id:
             self._opened(wire, message)
         elif not wire.resolve(message) and not isinstance(message, Failure):
             raise LocalProtocolError(f"the GPU worker sent {type(message).__name__} out of turn")
+
+    def _heed(self, beat: Beat) -> None:
+        """Reports a request that does not end, once; its worker lives and is not hung up on."""
+        if beat.request is not None and beat.request != self._slow:
+            _log.warning(
+                "the GPU worker lives, but %s has been under way for %.0f s, far longer than ever: its GPU may hang",
+                beat.request.upper(), beat.under_way_ms / 1000,
+            )  # fmt: skip
+        self._slow = beat.request
 
     def _opened(self, wire: Wire, message: Opened | Failure) -> None:
         if isinstance(message, Opened):

@@ -168,7 +168,15 @@ class State:
     poisoned: bool
 
 
+@dataclass(frozen=True)
+class Beat:
+    """The worker lives. `request` takes far longer than its like ever did: the GPU may hang."""
+
+    request: str | None
+    under_way_ms: int
+
+
 Message = (
     Hello | Welcome | Failure | Export | Opened | Validate | Valid | Publish | Published | Activate | Activated | Scrub
-    | Scrubbed | Note | Close | Closed | State
+    | Scrubbed | Note | Close | Closed | State | Beat
 )  # fmt: skip

@@ -17,6 +17,7 @@ from sync_runtime.library.export_messages import (
     MAX_TEXT_CHARACTERS,
     Activate,
     Activated,
+    Beat,
     Close,
     Closed,
     Export,
@@ -156,6 +157,7 @@ _SPECS = (
     Spec(29, State, {
         "live": _optional(_VERSION), "staged": _optional(_VERSION), "stale": boolean, "poisoned": boolean,
     }),
+    Spec(30, Beat, {"request": _optional(_text("[A-Za-z]{1,64}", "a request's name")), "under_way_ms": integer()}),
 )  # fmt: skip
 _BY_CODE = {spec.code: spec for spec in _SPECS}
 _BY_CLASS = {spec.cls: spec for spec in _SPECS}

@@ -121,11 +121,14 @@ class Wire:
             self._changed.notify_all()
         return True
 
-    def run(self, handle: Callable[[Message], None]) -> SyncError:
-        """Receives until the end, which it returns; a message that breaks the protocol is answered and ends it."""
+    def run(self, handle: Callable[[Message], None], silent_s: float | None = None) -> SyncError:
+        """Receives until the end, which it returns; a message that breaks the protocol is answered and ends it.
+
+        `silent_s`: an end that says nothing for so long is lost.
+        """
         try:
             while True:
-                for message in self.receive():
+                for message in self.receive(silent_s):
                     handle(message)
         except SyncError as error:
             if isinstance(error, LocalProtocolError):

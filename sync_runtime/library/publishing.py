@@ -123,6 +123,16 @@ class PublishSession:
             finally:
                 self._connection.close()
 
+    def check(self) -> None:
+        """Raises LocalError where the background thread has ended: nothing changes by itself any more."""
+        self._connection.check_thread()
+
+    def cut(self) -> None:
+        """Hangs up at once: a publish that is under way, or waits for a sidecar, ends with an error."""
+        self._connection.close()
+        with self._connection.changed:
+            self._connection.changed.notify_all()
+
     # --- the background thread -------------------------------------------------------------------------------------
 
     def connected(self) -> None:

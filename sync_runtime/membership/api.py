@@ -95,7 +95,11 @@ class ClusterApi:
             body=body,
             auth_settings=["BearerToken"],
         )
-        return await client.call_api(*request, _request_timeout=limit)
+        try:
+            return await client.call_api(*request, _request_timeout=limit)
+        except aiohttp.ClientSSLError:
+            await self.close()  # the server's own CA may have been replaced: the next request reads it anew
+            raise
 
     async def _connect(self) -> ApiClient:
         configuration = Configuration()

@@ -8,6 +8,7 @@ What it asks the parent for, and when, is up to `wants`.
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections import Counter
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from sync_runtime.identity.errors import IdentityError
 from sync_runtime.session.incoming import Arrivals, Engine, Incoming, MemberContext, Parent, SpoolSink, verified
 from sync_runtime.session.machine import TransferEvent
 from sync_runtime.session.relay import Shelved
+from sync_runtime.session.terms import check_proof
+from sync_runtime.session.versions import Proof
 from sync_runtime.session.wants import Wants
 from sync_runtime.transport.messages import (
     Abort,
@@ -27,9 +30,12 @@ from sync_runtime.transport.messages import (
     ManifestEnvelope,
     Message,
     Signer,
+    Term,
 )
 
 BAD_PARENT = "BadParent"
+LIES = frozenset({BAD_PARENT, "UnprovedTerm"})
+"""Why a parent is left of which nothing is believed any more."""
 GONE = "Gone"
 """Why transport aborts a transfer whose source cannot be read any more."""
 RETRY_S = 1.0
@@ -49,6 +55,8 @@ class ReceiverSession:
         """Objects of which buckets came before this link: what is wrong with them may not be this parent's doing."""
         self._trainer: tuple[int, str] | None = None
         """Term and incarnation under which what is partial came; None: another process took it."""
+        self._left: Parent | None = None
+        """The parent that was turned away: what else it says is not heard."""
         self._tasks: set[asyncio.Task[None]] = set()
         context.distributor.on_moved(self._wants.moved)
         for chain in context.spool.signers():
@@ -92,6 +100,7 @@ class ReceiverSession:
         """A parent welcomed us: ask for the rest of what is partial, then say what is held."""
         self._arrivals.unlinked()
         self._wants.connected(parent)
+        self._left = None
         self._context.versions.doubt()  # what the last one said without a signature counts no longer
         self._from_before = set(self._context.spool.partial())
         if not self._from_before:
@@ -125,7 +134,7 @@ class ReceiverSession:
 
     def arrived(self, parent: Parent, message: Message) -> None:
         """A message of the parent; what breaks a rule ends the link with a counted reason."""
-        if parent is not self._wants.parent:
+        if parent is not self._wants.parent or parent is self._left:
             return
         try:
             self._take(message)
@@ -149,19 +158,22 @@ class ReceiverSession:
         if incoming is not None:
             self._check_complete(incoming)
 
-    def bucket_failed(self, key_text: str, error: Exception) -> None:
+    def bucket_failed(self, parent: Parent, transfer: int, error: Exception) -> None:
         """It could not be kept; transport dropped the transfer. No room: later. Contradictions are somebody's lie."""
-        key, parent = parse_key(key_text), self._wants.parent
-        incoming = self._arrivals.remove(key)
-        self._arrivals.end_all(key)
-        if incoming is not None:
-            self._context.distributor.aborted(key, "NotKept")
+        incoming = self._arrivals.brought_by(transfer)
+        if parent is not self._wants.parent or incoming is None or incoming.committing:
+            return  # of a link or a transfer that is over, or of an object that is whole without it
+        key = incoming.key
+        self._arrivals.remove(key)
+        for other in self._arrivals.end_all(key):
+            if other != transfer:  # a parent that offered it again must not take it for held
+                self._wants.drop(other, "NotKept")
+        self._context.distributor.aborted(key, "NotKept")
         if isinstance(error, FormatError | DigestError):
-            if incoming is not None:
-                incoming.receiver.abort()  # which of the buckets is the wrong one nobody knows
+            incoming.receiver.abort()  # which of the buckets is the wrong one nobody knows
             blamed = key not in self._from_before
             self._from_before.discard(key)
-            if parent is not None and blamed:
+            if blamed:
                 self._turn_away(parent, BAD_PARENT, str(error))
                 return
         self.refusals[type(error).__name__] += 1
@@ -178,27 +190,16 @@ class ReceiverSession:
         match message:
             case Signer(certificates=certificates):
                 self._trust(certificates, keep=True)
+            case Term():
+                self._prove(Proof(message.term, message.incarnation, message.signature))
             case Index():
-                self._admit(message.term, message.incarnation)
+                context.versions.fence.check(message.term, message.incarnation)
                 start = None if message.start is None else VersionRef(message.start.lineage, message.start.seq)
                 context.versions.learn_lineage(message.lineage, message.versions, start=start, current=False)
                 context.distributor.tell_index(message.lineage)
                 self._engine.learned()
             case Head():
-                self._admit(message.term, message.incarnation)
-                head, before = VersionRef(message.lineage, message.seq), context.versions.head
-                if context.versions.learn_head(head, message.digest, message.step):
-                    context.distributor.set_head(message)
-                    self._engine.learned()
-                    if before is not None and before.lineage != head.lineage:
-                        self._wants.follow()  # what is on its way into the lineage that ended may be of no use any more
-                is_new = (message.term, message.incarnation) != self._trainer
-                self._trainer = message.term, message.incarnation
-                is_void = is_new and self._void_after(head)
-                if not self._wants.greeted:
-                    self._wants.greet()
-                elif is_void:
-                    self._wants.follow()  # a parent that was told to stop waits for this
+                self._head(message)
             case LayoutDocument(document=document):
                 context.spool.put_layout(document)
             case Begin():
@@ -210,8 +211,36 @@ class ReceiverSession:
             case _:
                 return
 
-    def _admit(self, term: int, incarnation: str) -> None:
-        self._context.versions.admit(term, incarnation)
+    def _head(self, message: Head) -> None:
+        context = self._context
+        context.versions.fence.check(message.term, message.incarnation)
+        head, before = VersionRef(message.lineage, message.seq), context.versions.head
+        if context.versions.learn_head(head, message.digest, message.step):
+            context.distributor.set_head(message)
+            self._engine.learned()
+            if before is not None and before.lineage != head.lineage:
+                self._wants.follow()  # what is on its way into the lineage that ended may be of no use any more
+        is_new = (message.term, message.incarnation) != self._trainer
+        self._trainer = message.term, message.incarnation
+        is_void = is_new and self._void_after(head)
+        if not self._wants.greeted:
+            self._wants.greet()
+        elif is_void:
+            self._wants.follow()  # a parent that was told to stop waits for this
+
+    def _prove(self, proof: Proof) -> None:
+        """The trainer's own word for its term: the one message that moves the fence."""
+        context, now = self._context, datetime.datetime.now(datetime.UTC)
+        if proof == context.versions.fence.proof:
+            return
+        try:
+            check_proof(proof, context.versions.fence, context.signers, context.group_uid, now)
+        except IdentityError as error:  # its time is over: nobody's lie, and it proves nothing
+            if self._wants.parent is not None:
+                self._turn_away(self._wants.parent, error.reason, str(error))
+            return
+        context.versions.admit(proof)
+        context.distributor.tell_term()
 
     def _trust(self, certificates: str, *, keep: bool) -> None:
         pem = certificates.encode("ascii", "replace")
@@ -226,7 +255,7 @@ class ReceiverSession:
             self._context.spool.put_signer(pem)
 
     def _begin(self, begin: Begin) -> None:
-        self._admit(begin.term, begin.incarnation)
+        self._context.versions.fence.check(begin.term, begin.incarnation)
         key = parse_key(begin.key)
         self._wants.answered(key)
         stored = self._context.spool.stored(key)
@@ -333,8 +362,9 @@ class ReceiverSession:
         asyncio.get_running_loop().call_later(RETRY_S, what)
 
     def _turn_away(self, parent: Parent, reason: str, message: str) -> None:
-        if reason == BAD_PARENT:  # counted with the end of the link, as what transport finds
+        self._left = parent
+        if reason in LIES:
             self._context.versions.doubt()
-        else:
+        if reason != BAD_PARENT:  # that is counted with the end of the link, as what transport finds
             self.refusals[reason] += 1
         parent.close(reason, message, retry=False)

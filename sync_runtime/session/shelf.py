@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef
 from sync_runtime.bucket.objects import BucketSource
 from sync_runtime.bucket.stored import StoredObject
 from sync_runtime.session.versions import MAX_VERSIONS, Versions
-from sync_runtime.transport.messages import BaseVersion, Begin, Index, Message, Place, Status
+from sync_runtime.transport.messages import BaseVersion, Begin, Head, Index, Message, Place, Status
 
 FRESH, CATCH_UP, ANCHOR = 0, 1, 2
 _NO_LAYOUT = "0" * 64
 _NO_INCARNATION = "0" * 32
+_Spoken = TypeVar("_Spoken", Begin, Head)
 
 
 class Child(Protocol):
@@ -112,7 +113,7 @@ class Supply:
 
 def offer(key: ObjectKey, stored: StoredObject | None, versions: Versions, trace: str = "") -> Begin:
     """BEGIN for an object of the spool, or (None) for one that nobody has: an ABORT follows."""
-    fence = versions.fence
+    term, incarnation = versions.fence.speaker or (versions.fence.term, _NO_INCARNATION)
     base = None if stored is None else stored.facts.base
     return Begin(
         key=key.text,
@@ -120,8 +121,8 @@ def offer(key: ObjectKey, stored: StoredObject | None, versions: Versions, trace
         target_seq=key.target_seq,
         codec="anchor" if key.is_anchor else "tight" if key.codec == "tight" else "fast",
         layout=_NO_LAYOUT if stored is None else stored.facts.layout_hash,
-        term=fence.term,
-        incarnation=fence.incarnation or _NO_INCARNATION,
+        term=term,
+        incarnation=incarnation,
         trace=trace,
         priority=ANCHOR if key.is_anchor else FRESH if key.is_link else CATCH_UP,
         bytes=None if stored is None else stored.size_bytes,
@@ -129,15 +130,23 @@ def offer(key: ObjectKey, stored: StoredObject | None, versions: Versions, trace
     )
 
 
+def spoken_now(message: _Spoken, versions: Versions) -> _Spoken | None:
+    """The message under the term that is spoken for now, though it came under an older one; None: under none yet."""
+    speaker = versions.fence.speaker
+    if speaker is None:
+        return None
+    return message.model_copy(update={"term": speaker[0], "incarnation": speaker[1]})
+
+
 def index_of(name: str, versions: Versions) -> Index | None:
     """INDEX of a lineage as it is known now; None: it is not, or no trainer was heard of."""
-    lineage, fence = versions.lineages.get(name), versions.fence
-    if lineage is None or fence.incarnation is None:
+    lineage, speaker = versions.lineages.get(name), versions.fence.speaker
+    if lineage is None or speaker is None:
         return None
     return Index(
         lineage=name,
-        term=fence.term,
-        incarnation=fence.incarnation,
+        term=speaker[0],
+        incarnation=speaker[1],
         start=place(lineage.start),
         versions=sorted(lineage.digests.items())[-MAX_VERSIONS:],
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sync_runtime.bucket.keys import VersionRef
-from sync_runtime.errors import FormatError, OldTermError, TermConflictError
+from sync_runtime.errors import FormatError, OldTermError, TermConflictError, UnprovedTermError
 
 MAX_LINEAGES = 8
 """Lineages that are remembered; of older ones no way leads into the current one any more."""
@@ -25,22 +25,57 @@ def lineage_id(group_uid: str, term: int, incarnation: str, start_digest: str) -
     return hashlib.sha256(_LINEAGE_PREFIX + b"\0".join(word.encode() for word in words)).hexdigest()[:32]
 
 
+@dataclass(frozen=True)
+class Proof:
+    """A trainer's signature under its term, in hex; `terms` makes and judges it."""
+
+    term: int
+    incarnation: str
+    signature: str
+
+
 @dataclass
 class Fence:
-    """The newest term that was seen, and whose it is."""
+    """The newest term that was proved, or that the plan names, and whose it is."""
 
     term: int = 0
     incarnation: str | None = None
+    """None: the term is the plan's, and its trainer was not heard yet."""
+    proof: Proof | None = None
 
-    def admit(self, term: int, incarnation: str) -> bool:
-        """Whether this begins a new term; raises OldTermError or TermConflictError and changes nothing."""
+    @property
+    def speaker(self) -> tuple[int, str] | None:
+        """Term and incarnation that others are told; None: its trainer was not heard, and nothing can be said."""
+        return None if self.incarnation is None else (self.term, self.incarnation)
+
+    def admit(self, term: int, incarnation: str, proof: Proof | None = None) -> bool:
+        """Whether this begins a new term; raises OldTermError or TermConflictError and changes nothing.
+
+        For a trainer's own term, and for one that it has proved; anything else is somebody's word: `check`.
+        """
+        self._refuse(term, incarnation)
+        is_new = (term, incarnation) != (self.term, self.incarnation)
+        self.term, self.incarnation = term, incarnation
+        if is_new or proof is not None:
+            self.proof = proof
+        return is_new
+
+    def check(self, term: int, incarnation: str) -> None:
+        """What somebody says of the term must be what is known of it; raises FenceError. Nothing moves."""
+        self._refuse(term, incarnation)
+        if (term, incarnation) != (self.term, self.incarnation):
+            raise UnprovedTermError(f"term {term} of {incarnation} is somebody's word: no trainer has signed it")
+
+    def appoint(self, term: int) -> None:
+        """The plan's term, which comes from the operator; a smaller one is an old plan's."""
+        if term > self.term:
+            self.term, self.incarnation, self.proof = term, None, None
+
+    def _refuse(self, term: int, incarnation: str) -> None:
         if term < self.term:
             raise OldTermError(f"term {term} was replaced by term {self.term}")
         if term == self.term and self.incarnation not in (None, incarnation):
             raise TermConflictError(f"two trainers claim term {term}; give one of them a larger term")
-        is_new = (term, incarnation) != (self.term, self.incarnation)
-        self.term, self.incarnation = term, incarnation
-        return is_new
 
 
 @dataclass
@@ -81,9 +116,9 @@ class Versions:
         """By id, oldest first."""
         return MappingProxyType(self._lineages)
 
-    def admit(self, term: int, incarnation: str) -> None:
-        """Passes the fence or raises; a new term's trainer may go on from any version."""
-        if self.fence.admit(term, incarnation):
+    def admit(self, proof: Proof) -> None:
+        """Takes a proved term over or raises; a new term's trainer may go on from any version."""
+        if self.fence.admit(proof.term, proof.incarnation, proof):
             self._head_is_old = True
 
     def digest(self, version: VersionRef | None) -> str | None:

@@ -44,7 +44,8 @@ class ChildPolicy:
         if local and identity.member not in {member.name for member in standing.plan.members}:
             raise RefusedError("WrongMember", f"the plan does not name {identity.member}", retry=True)
         if hello.term > standing.term:
-            raise RefusedError("OldTerm", f"term {standing.term} was replaced by {hello.term}", retry=False)
+            retry = settings.role == "rollout"  # a relay may hear of the new trainer yet; a trainer never is one
+            raise RefusedError("OldTerm", f"term {standing.term} was replaced by {hello.term}", retry=retry)
         if standing.draining and hello.kind == "control":  # who is being served may still open streams
             raise RefusedError("ShuttingDown", "this member takes no new children", retry=True)
         return Admission(settings.member, standing.term, standing.incarnation, self._streams(hello))

@@ -261,8 +261,8 @@ class Sidecar:
                 role.receiver.gone(link)
             case BucketKept(key=key, index=index):
                 role.receiver.bucket_kept(key, index)
-            case BucketFailed(key=key, error=error):
-                role.receiver.bucket_failed(key, error)
+            case BucketFailed(link=link, transfer=transfer, error=error):
+                role.receiver.bucket_failed(link, transfer, error)
             case DialFailed(member=member, reason=reason, message=message):
                 self.refusals[f"Dial{reason}"] += 1
                 self.log_once(reason, member, f"{member} cannot be dialled: {reason}: {message}")

@@ -110,14 +110,13 @@ class Rollout:
     def plan_changed(self) -> None:
         """Other parents, or another term."""
         sidecar = self._sidecar
-        if sidecar.versions.fence.term < sidecar.plans.plan.term:
-            sidecar.versions.fence.term, sidecar.versions.fence.incarnation = sidecar.plans.plan.term, None
+        sidecar.versions.fence.appoint(sidecar.plans.plan.term)
         self.heard()
         self._dialler.set_parents(sidecar.plans.parents())
         self.receiver.follow()
 
     def heard(self) -> None:
-        """The parent said something: the newest term is kept, and goes into the next HELLO."""
+        """The parent said something: a term that was proved is kept, and goes into the next HELLO."""
         self._fence.keep(self._sidecar.versions.fence)
         term = self._sidecar.versions.fence.term
         if term != self._term:

@@ -20,6 +20,7 @@ from sync_runtime.session.catch_up import Maker, MakerSettings
 from sync_runtime.session.machine import PublishState
 from sync_runtime.session.publish import PublisherSession, TrainerContext
 from sync_runtime.session.ranks.publishing import PublisherRanks
+from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.telemetry.names import EXTRACT
@@ -40,6 +41,8 @@ class Trainer:
         self._newest_term = 0
         """Of which this spool knows; larger than ours where this trainer was replaced."""
         self._take_term(sidecar.settings, spool)
+        self._announced = b""
+        self._announce()
         self._making: set[ObjectKey] = set()
         self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
@@ -78,8 +81,7 @@ class Trainer:
         self._newest_term = spool.term
 
     def start(self) -> None:
-        """Nothing to dial."""
-        self._announce_signer()
+        """Nothing to dial; children are told of the term as they come."""
 
     async def close(self) -> None:
         """What is being made durable becomes so."""
@@ -91,7 +93,7 @@ class Trainer:
 
     async def keep_house(self) -> None:
         """Certificates may have been renewed."""
-        self._announce_signer()
+        self._announce()
 
     def streams_for(self, cluster: str, region: str) -> int:
         """Streams that a new child shall hold open."""
@@ -148,9 +150,17 @@ class Trainer:
         except IdentityError as error:
             raise SignatureError(f"the manifest cannot be signed: {error}") from error
 
-    def _announce_signer(self) -> None:
-        chain = Signer.of(self._sidecar.identity.current().files).chain_pem
-        self._sidecar.distributor.add_signer(chain.decode())
+    def _announce(self) -> None:
+        """Who signs, and the proof of the term; again under a new certificate, which may be of another key."""
+        sidecar = self._sidecar
+        signer, fence = Signer.of(sidecar.identity.current().files), sidecar.versions.fence
+        if signer.chain_pem == self._announced or fence.incarnation is None:
+            return
+        self._announced = signer.chain_pem
+        sidecar.distributor.add_signer(signer.chain_pem.decode())
+        if fence.term >= self._newest_term:  # one that was replaced leads nobody, and proves nothing
+            fence.proof = prove(signer, sidecar.settings.group_uid, fence.term, fence.incarnation)
+            sidecar.distributor.tell_term()
 
     def _published(self, version: VersionRef, timings_us: Mapping[str, int]) -> None:
         _log.info("version %d is durable (%s)", version.seq, ", ".join(f"{k} {v} us" for k, v in timings_us.items()))

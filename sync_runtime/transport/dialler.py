@@ -31,7 +31,7 @@ LOOK_AROUND_S: Final = 10.0
 POLL_S: Final = 0.25
 IDLE_S: Final = 1.0
 """Nothing came for so long: a change of parent interrupts nothing."""
-_UNFORGIVEN: Final = frozenset({"BadParent", "BadFrame", "Replaced"})
+_UNFORGIVEN: Final = frozenset({"BadParent", "BadFrame", "Replaced", "UnprovedTerm"})
 """Ends of a link after which the same parent is not dialled at once."""
 RENEWED: Final = "Renewed"
 NEW_PLAN: Final = "NewPlan"

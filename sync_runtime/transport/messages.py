@@ -33,6 +33,7 @@ def _forward(value: list[int]) -> list[int]:
 
 Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Hex128 = Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
 Number = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**63)]
 TransferNumber = Annotated[int, Field(ge=0, lt=2**32)]
@@ -224,6 +225,15 @@ class Index(JsonMessage):
     versions: Annotated[list[IndexRow], Field(max_length=MAX_INDEXED)]
 
 
+class Term(JsonMessage):
+    """The trainer's own word for its term: the signature proves it, whoever passes it on."""
+
+    TYPE = FrameType.TERM
+    term: Number
+    incarnation: Hex32
+    signature: Hex128
+
+
 class Abort(JsonMessage):
     """What was sent of a transfer is void, or there is nothing to send."""
 
@@ -280,7 +290,7 @@ Message: TypeAlias = JsonMessage | Ack | Nack | LayoutDocument | ManifestEnvelop
 
 _JSON: dict[FrameType, type[JsonMessage]] = {
     model.TYPE: model
-    for model in (Hello, Welcome, Refuse, Follow, Want, Drop, Status, Streams, Signer, Head, Begin, Abort, Index)
+    for model in (Hello, Welcome, Refuse, Follow, Want, Drop, Status, Streams, Signer, Head, Begin, Abort, Index, Term)
 }
 _BINARY: dict[FrameType, Callable[[bytes], Message]] = {
     FrameType.ACK: lambda body: Ack(*wire.parse_ack(body)),

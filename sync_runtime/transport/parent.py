@@ -183,6 +183,7 @@ class ParentLink:
                 return
             case Begin():
                 self._note_begin(message)
+                return
             case Abort(transfer=transfer):
                 self._forget(transfer)
             case ManifestEnvelope(transfer, _) if transfer >= self._next_transfer:
@@ -218,6 +219,7 @@ class ParentLink:
         self._emit(ParentGone(self, reason, message))
 
     def _note_begin(self, begin: Begin) -> None:
+        """The session hears of a transfer before any of its buckets is judged: one that cannot be kept ends it."""
         with self._state:
             if begin.transfer < self._next_transfer:
                 raise FrameError(f"transfer {begin.transfer} began twice")
@@ -226,6 +228,7 @@ class ParentLink:
                 del self._transfers[next(iter(self._transfers))]
             self._next_transfer = begin.transfer + 1
             self._transfers[begin.transfer] = _Incoming(begin, {})
+            self._emit(MessageArrived(self, begin))
             self._state.notify_all()
 
     def _forget(self, transfer: int) -> None:

@@ -56,6 +56,7 @@ class FrameType(IntEnum):
     MANIFEST = 21
     ABORT = 22
     INDEX = 23
+    TERM = 24
     BUCKET = 32
     WARMING = 33
     PING = 48
@@ -80,6 +81,7 @@ LIMITS: Final[dict[FrameType, int]] = {
     FrameType.MANIFEST: 64 * MIB,
     FrameType.ABORT: 4 * KIB,
     FrameType.INDEX: MIB,
+    FrameType.TERM: 4 * KIB,
     FrameType.BUCKET: MAX_BUCKET_BYTES + _BUCKET.size,
     FrameType.WARMING: MAX_WARMING_FRAME_BYTES,
     FrameType.PING: 8,
@@ -92,7 +94,7 @@ FROM_CHILD: Final = _BOTH | {
 """What a parent takes on a control connection, after the handshake."""
 FROM_PARENT: Final = _BOTH | {
     FrameType.STREAMS, FrameType.SIGNER, FrameType.LAYOUT, FrameType.HEAD, FrameType.BEGIN, FrameType.MANIFEST,
-    FrameType.ABORT, FrameType.INDEX,
+    FrameType.ABORT, FrameType.INDEX, FrameType.TERM,
 }  # fmt: skip
 """What a child takes there."""
 ON_DATA: Final = frozenset({FrameType.BUCKET, FrameType.WARMING, FrameType.REFUSE})

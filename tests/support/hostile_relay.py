@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from sync_runtime.bucket.keys import ObjectKey
 from sync_runtime.bucket.stored import StoredObject
+from sync_runtime.identity.files import read_folder
 from sync_runtime.identity.names import MemberIdentity
 from sync_runtime.identity.signing import SIGNED_PREFIX
 from sync_runtime.identity.tls import server_context
@@ -22,7 +23,7 @@ from sync_runtime.session.versions import Versions
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import ChildConnected, ChildGone, Event
 from sync_runtime.transport.listener import Admission, Listener
-from sync_runtime.transport.messages import Head, Hello, Index, LayoutDocument, Signer
+from sync_runtime.transport.messages import Head, Hello, Index, LayoutDocument, Signer, Term
 
 
 class Liar:
@@ -46,6 +47,8 @@ class HostileRelay:
         self.attacks = 0
         self.ends: list[str] = []
         """Why links to it ended."""
+        self.welcomes_with: int | None = None
+        """The term that WELCOME names; None: the true one."""
         self._attack = attack
         self._link: ChildLink | None = None
         self._listener = Listener(("127.0.0.1", port), lambda: server_context(identity), self, self._happened)
@@ -66,17 +69,28 @@ class HostileRelay:
     def admit(self, identity: MemberIdentity, hello: Hello) -> Admission:
         """Everyone is welcome."""
         fence = self.versions.fence
-        return Admission("eu-0", fence.term, fence.incarnation, 2)
+        return Admission("eu-0", self.welcomes_with or fence.term, fence.incarnation, 2)
 
-    def own_signature(self, document: bytes) -> bytes:
+    def own_signature(self, document: bytes, prefix: bytes = SIGNED_PREFIX) -> bytes:
         """By its own key: of the group's CA, but no trainer's."""
         key = load_pem_private_key((self.identity / "tls.key").read_bytes(), None)
         assert isinstance(key, Ed25519PrivateKey)
-        return key.sign(SIGNED_PREFIX + document)
+        return key.sign(prefix + document)
+
+    @property
+    def group_uid(self) -> str:
+        """Of the group that it betrays."""
+        return read_folder(self.identity).identity.group_uid
 
     def own_chain(self) -> str:
         """Its own certificate, as if it were a trainer's."""
         return (self.identity / "tls.crt").read_text()
+
+    def prove(self) -> None:
+        """TERM, as the trainer signed it: every relay has it."""
+        proof = self.versions.fence.proof
+        assert proof is not None
+        self.link.send(Term(term=proof.term, incarnation=proof.incarnation, signature=proof.signature))
 
     def greet(self, chain: str, layout: bytes, rows: list[tuple[int, str]], newest: int) -> None:
         """SIGNER, INDEX, HEAD and the layout."""
@@ -84,6 +98,7 @@ class HostileRelay:
         assert head is not None
         assert fence.incarnation is not None
         self.link.send(Signer(certificates=chain))
+        self.prove()
         names = {"lineage": head.lineage, "term": fence.term, "incarnation": fence.incarnation}
         self.link.send(Index.model_validate({**names, "start": None, "versions": rows}))
         digest = dict(rows)[newest]

@@ -25,7 +25,7 @@ from typing import Any
 from sync_runtime.contract import names
 from syncgroup_operator.manifests import roles
 from tests.cluster import crd_fixtures
-from tools.devcluster.api import APPLY, wait_until
+from tools.devcluster.api import APPLY, MERGE, ApiClient, wait_until
 from tools.devcluster.client import RegionHandle
 
 NAMESPACE = "syncgroup-system"
@@ -59,6 +59,9 @@ class OperatorHub:
         process = OperatorProcess(self, name, settings)
         try:
             yield process
+        except BaseException:
+            sys.stderr.write(f"--- the end of {process.log}:\n{process.log.read_text()[-5000:]}\n")
+            raise
         finally:
             process.stop()
 
@@ -119,10 +122,27 @@ class MemberDriver:
         self.region = region
         self.namespace = namespace
         self.silent: set[str] = set()
+        self.duration_s = 5
+        self._api: ApiClient | None = None
+
+    def own_connection(self) -> None:
+        """For a thread of its own: connections are not shared between threads."""
+        self._api = ApiClient(self.region.kubeconfig)
+
+    def close(self) -> None:
+        """Drop that connection."""
+        if self._api is not None:
+            self._api.close()
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """One request; reads, or merge patches."""
+        send = self.region.api if self._api is None else self._api.request
+        return send(method, path, body, content_type=MERGE) if body is not None else send(method, path)
 
     def beat(self, **report: Any) -> int:
         """Renew the lease of every running pod of every group once; how many."""
-        pods = items(self.region, f"/api/v1/namespaces/{self.namespace}/pods")
+        status, answer = self.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")
+        pods = answer["items"] if status == 200 else []
         return sum(self._renew(pod, report) for pod in pods if pod["metadata"]["name"] not in self.silent)
 
     def _renew(self, pod: Mapping[str, Any], further: Mapping[str, Any]) -> int:
@@ -150,12 +170,12 @@ class MemberDriver:
             "metadata": {"annotations": {names.ANNOTATION_REPORT: json.dumps(report, sort_keys=True)}},
             "spec": {
                 "holderIdentity": metadata["uid"],
-                "leaseDurationSeconds": 40,
+                "leaseDurationSeconds": self.duration_s,
                 "renewTime": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
             },
         }
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{name}"
-        status, _ = self.region.api("PATCH", path, lease, content_type="application/merge-patch+json")
+        status, _ = self.request("PATCH", path, lease)
         return int(status == 200)
 
 

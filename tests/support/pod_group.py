@@ -174,11 +174,11 @@ class PodGroup:
 
     # --- members -----------------------------------------------------------------------------------------------------
 
-    def start(self, seat: Seat) -> None:
+    def start(self, seat: Seat, **further: str) -> None:
         """`syncgroup sidecar` as it runs in the pod; returns when it answers its probes."""
         log = seat.folder / "log"
         before = log.stat().st_size if log.exists() else 0
-        self._processes[seat.name] = SidecarProcess(["sidecar"], seat.folder, log, self.environment(seat))
+        self._processes[seat.name] = SidecarProcess(["sidecar"], seat.folder, log, self.environment(seat) | further)
 
         def answers() -> bool:
             said = log.read_bytes()[before:].decode() if log.exists() else ""
@@ -192,6 +192,10 @@ class PodGroup:
         process = self._processes.pop(name)
         process.send_signal(number)
         return process.wait(30)
+
+    def wait(self, seat: Seat) -> int:
+        """The exit code of a sidecar that ends by itself."""
+        return self._processes.pop(seat.name).wait(30)
 
     def environment(self, seat: Seat) -> dict[str, str]:
         """What the operator and the kubelet set."""

@@ -63,8 +63,8 @@ async def act(actions: Iterable[Action], apis: Mapping[str, Cluster]) -> Outcome
 async def _act_in(api: Cluster, actions: list[Action]) -> Outcome:
     """First what pods need, in order of kinds, then pods, then deletes.
 
-    A failed stage keeps the later ones from being made, since they need it; deletes need nothing and always happen: what
-    frees a quota must not wait for what the quota refused.
+    A failed stage keeps the later ones from being made, since they need it; deletes need nothing and always happen:
+    what frees a quota must not wait for what the quota refused.
     """
     gate = asyncio.Semaphore(MAX_AT_ONCE)
     done: list[Done] = []

@@ -13,6 +13,7 @@ import datetime
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sync_runtime.contract.names import LOCAL_CLUSTER, SYNCCLUSTER_KIND
@@ -30,12 +31,18 @@ from syncgroup_operator.kube.watch import Change
 from syncgroup_operator.planning.observation import ClusterProblem, ClusterView
 
 _log = logging.getLogger(__name__)
-CHECK_EVERY_S: Final = 30.0
-"""Between two looks at a cluster's Secret; a new kubeconfig is used after so long at the latest."""
-LOST_AFTER_S: Final = 15.0
-"""A watch that is opened anew is no lost cluster."""
+WAITING_S: Final = 1.0
+"""Between two looks at a cluster that may be lost."""
 
 OnRequest = Callable[[str, Change, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTimes:
+    """When clusters are looked at (`OperatorSettings` says what each means)."""
+
+    check_every_s: float = 30.0
+    lost_after_s: float = 15.0
 
 
 class Clusters:
@@ -53,6 +60,7 @@ class Clusters:
         on_change: Callable[[str], None],
         clock: Callable[[], float],
         wall_clock: Callable[[], datetime.datetime],
+        times: ClusterTimes | None = None,
     ) -> None:
         """`wake` is told of a group's uid, `on_change` of a cluster that was lost, came back or was changed."""
         self.hub = hub
@@ -64,6 +72,7 @@ class Clusters:
         self._on_change = on_change
         self._clock = clock
         self._wall_clock = wall_clock
+        self._times = times or ClusterTimes()
         self._remotes: dict[str, Remote] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.acting = False
@@ -82,6 +91,7 @@ class Clusters:
         changed = remote.resource.spec != resource.spec
         remote.resource = resource
         if changed:
+            remote.check_due_s = None
             remote.nudge.set()
             self._on_change(name)
 
@@ -124,21 +134,21 @@ class Clusters:
         if name == LOCAL_CLUSTER:
             seen = self.hub_cache.view(group_uid, group_namespace)
             return ClusterView(
-                name, group_namespace, problem=seen.problem, connected_s=seen.connected_s, service_accounts=None,
+                name, group_namespace, problem=seen.problem, connected_s=seen.connected_s, heard_s=seen.heard_s,
+                service_accounts=None,
                 shares_devices=self.hub_shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
                 children=seen.children,
             )  # fmt: skip
         remote = self._remotes.get(name)
         if remote is None:
             message = f"there is no SyncCluster {name}: create it with `syncgroup cluster register {name}`"
-            return ClusterView(name, "", problem=ClusterProblem(reasons.CLUSTER_NOT_FOUND, message, permanent=True))
+            return _unusable(name, "", reasons.CLUSTER_NOT_FOUND, message)
         allowed = _allowed(remote.resource, group_namespace)
         if allowed is None:
             message = (
                 f"SyncCluster {name} does not allow namespace {group_namespace}: add it to spec.allowedNamespaces there"
             )
-            problem = ClusterProblem(reasons.NAMESPACE_NOT_ALLOWED, message, permanent=True)
-            return ClusterView(name, "", region=remote.resource.spec.region, problem=problem)
+            return _unusable(name, remote.resource.spec.region, reasons.NAMESPACE_NOT_ALLOWED, message)
         return remote.view(allowed, group_uid)
 
     hub_shares_devices = False
@@ -149,7 +159,10 @@ class Clusters:
         try:
             while True:
                 remote.nudge.clear()
-                await self._check(remote)
+                if remote.check_due_s is None or self._clock() >= remote.check_due_s:
+                    await self._check(remote)
+                    remote.check_due_s = self._clock() + self._times.check_every_s
+                await self._look(remote)
                 self._judge(remote)
                 await self._tell(remote)
                 with contextlib.suppress(TimeoutError):
@@ -158,8 +171,9 @@ class Clusters:
             await remote.disconnect()
 
     def _pause_s(self, remote: Remote) -> float:
-        waiting = remote.client is not None and remote.lost_s is not None and remote.problem is None
-        return 1.0 if waiting else CHECK_EVERY_S
+        if remote.client is not None and remote.lost_s is not None and remote.problem is None:
+            return WAITING_S
+        return max((remote.check_due_s or 0.0) - self._clock(), 0.0)
 
     async def _check(self, remote: Remote) -> None:
         """Read the Secret; a changed one is a new connection."""
@@ -169,7 +183,6 @@ class Clusters:
             if digest != remote.digest or remote.client is None:
                 await remote.disconnect()
                 remote.connect(data, digest, self._limits, self._wake, self._on_request)
-            await remote.look(self._clock())
         except AccessError as error:
             await remote.disconnect()
             remote.problem = ClusterProblem(reasons.KUBECONFIG_REFUSED, str(error), permanent=True)
@@ -179,8 +192,13 @@ class Clusters:
             message = f"there is no Secret {ref.name} in namespace {self._namespace}: it must hold the kubeconfig"
             remote.problem = ClusterProblem(reasons.KUBECONFIG_MISSING, message, permanent=True)
         except ApiError as error:
-            # The hub's trouble or the cluster's; either way the watches go on trying by themselves.
-            _log.warning("cluster %s: %s", remote.name, error)
+            _log.warning("the Secret of SyncCluster %s was not read: %s", remote.name, error)
+
+    async def _look(self, remote: Remote) -> None:
+        try:
+            await remote.look()
+        except ApiError as error:  # the watches go on trying by themselves, and say why in the status
+            _log.info("cluster %s: %s", remote.name, error)
 
     async def _kubeconfig(self, remote: Remote) -> bytes:
         ref = remote.resource.spec.kubeconfig_secret_ref
@@ -188,7 +206,7 @@ class Clusters:
 
     def _judge(self, remote: Remote) -> None:
         """Whether it is lost or back; groups are told of either."""
-        if remote.judge(self._clock(), self._wall_clock(), LOST_AFTER_S):
+        if remote.judge(self._clock(), self._wall_clock(), self._times.lost_after_s):
             self._on_change(remote.name)
 
     async def _tell(self, remote: Remote) -> None:
@@ -215,6 +233,12 @@ class Clusters:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def _unusable(name: str, region: str, reason: str, message: str) -> ClusterView:
+    """A cluster that this group may not use at all; nothing else is said about it, service accounts included."""
+    problem = ClusterProblem(reason, message, permanent=True)
+    return ClusterView(name, "", region=region, problem=problem, service_accounts=None)
 
 
 def _allowed(resource: SyncCluster, group_namespace: str) -> AllowedNamespace | None:

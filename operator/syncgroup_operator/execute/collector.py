@@ -37,6 +37,8 @@ class Collector:
         self._namespace = namespace
         self._watched = frozenset(watched)
         self._missing: Counter[tuple[str, str]] = Counter()
+        self._foreign: set[tuple[str, str]] = set()
+        """Groups of other hubs, by cluster and uid: they are looked at once, not in every round."""
         self.removed = 0
 
     async def round(self) -> None:
@@ -69,9 +71,13 @@ class Collector:
         if cache is None or client is None or not remote.is_connected():
             return
         namespaces = sorted({allowed.remote for allowed in remote.resource.spec.allowed_namespaces})
-        for uid in self._due(remote.name, cache.group_uids(), living):
+        seen = cache.group_uids()
+        self._foreign -= {key for key in self._foreign if key[0] == remote.name and key[1] not in seen}
+        candidates = {uid for uid in seen if (remote.name, uid) not in self._foreign}
+        for uid in self._due(remote.name, candidates, living):
             try:
-                await self._remove(client, uid, namespaces)
+                if not await self._remove(client, uid, namespaces):
+                    self._foreign.add((remote.name, uid))
             except ApiError as error:
                 _log.warning("leftovers of group %s in cluster %s stay for now: %s", uid, remote.name, error)
 
@@ -84,13 +90,16 @@ class Collector:
             self._missing[place, uid] += 1
         return sorted(uid for uid in gone if self._missing[place, uid] >= ROUNDS)
 
-    async def _remove(self, client: Cluster, uid: str, namespaces: list[str]) -> None:
-        left = MAX_PER_ROUND
+    async def _remove(self, client: Cluster, uid: str, namespaces: list[str]) -> bool:
+        """Remove some of what a group left; whether anything of it was ours."""
+        left, ours = MAX_PER_ROUND, False
         for kind in COLLECTED:
             for namespace in namespaces:
                 for body in await client.list_all(kind, namespace, label_selector=f"{LABEL_GROUP_UID}={uid}"):
-                    if left and self._is_ours(body):
-                        left -= await self._delete(client, kind, body)
+                    if self._is_ours(body):
+                        ours = True
+                        left -= await self._delete(client, kind, body) if left else 0
+        return ours
 
     async def _collect_secrets(self, living: frozenset[str]) -> None:
         """Authorities of groups that went without a finalizer."""

@@ -21,7 +21,7 @@ from sync_runtime.contract.names import LOCAL_CLUSTER, GroupKey
 from sync_runtime.contract.synccluster import SyncCluster
 from syncgroup_operator.errors import ConflictError, OperatorError
 from syncgroup_operator.execute.authorities import Authorities
-from syncgroup_operator.execute.clusters import Clusters
+from syncgroup_operator.execute.clusters import Clusters, ClusterTimes
 from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
@@ -69,12 +69,14 @@ class Engine:
             self._hub,
             self._wake_uid,
             namespaces=settings.watch_namespaces or None,
+            on_connection=self._hub_connection,
             on_certificate_request=lambda change, body: self._request_seen(LOCAL_CLUSTER, change, body),
         )
         self.clusters = Clusters(
             self._hub, cache, namespace=settings.namespace, limits=limits, wake=self._wake_uid,
             on_request=self._request_seen,
             on_change=self._cluster_changed, clock=time.monotonic, wall_clock=_now,
+            times=ClusterTimes(settings.check_clusters_s, settings.cluster_lost_s),
         )  # fmt: skip
         self.authorities = Authorities(self._hub, settings.namespace, policy or AuthorityPolicy(), time.monotonic, _now)
         self.signing = Signing(self.groups, self.clusters, self.authorities, time.monotonic, _now)
@@ -242,6 +244,14 @@ class Engine:
         key = self.groups.key_of(uid)
         if key is not None:
             self._woken(key, why.value, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
+
+    def _hub_connection(self) -> None:
+        """A watch of the hub became live, or ceased to be."""
+        postponed = self.reconciler.postponed if self.reconciler is not None else set()
+        for key in tuple(postponed):
+            if self.clusters.hub_cache.connected_s(key.namespace) is not None:
+                postponed.discard(key)
+                self.queue.wake(key)
 
     def _cluster_changed(self, name: str) -> None:
         users = self.reconciler.uses.get(name, set()) if self.reconciler is not None else set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sync_runtime.contract.errors import ContractError
@@ -21,7 +21,8 @@ from sync_runtime.contract.names import (
 )
 from sync_runtime.contract.status import SyncGroupStatus
 from sync_runtime.contract.syncgroup import SyncGroup
-from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
+from syncgroup_operator import reasons
+from syncgroup_operator.errors import ApiError, ConflictError, DeniedError, NotFoundError
 from syncgroup_operator.execute.act import Outcome, act
 from syncgroup_operator.execute.authorities import Authorities
 from syncgroup_operator.execute.clusters import Clusters
@@ -31,6 +32,7 @@ from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
 from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
 from syncgroup_operator.execute.resting import Resting
+from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
@@ -46,6 +48,8 @@ from syncgroup_operator.planning.status import status_of
 
 _log = logging.getLogger(__name__)
 RETRY_FAILED_S: Final = 2.0
+HUB_AWAY_S: Final = 30.0
+"""A net only: groups that wait for the hub are woken when its watches are live."""
 
 
 @dataclass(slots=True)
@@ -82,6 +86,8 @@ class Reconciler:
         self._around = around
         self._expected = Expectations()
         self.figures = Figures()
+        self.postponed: set[GroupKey] = set()
+        """Groups whose pass waits until the hub's watches are live."""
         self.uses: dict[str, set[GroupKey]] = {}
         """Which groups use a cluster: they are woken when it is lost or comes back."""
         self.observed: set[GroupKey] = set()
@@ -106,6 +112,8 @@ class Reconciler:
         record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
         self._note_uses(key, clusters_of(group) | set(record.state.clusters))
         observation = self._observe(seen, group, record)
+        if not observation.clusters[LOCAL_CLUSTER].reachable:
+            return self._postpone(key, observation)
         if not self._expected.met(key, observation):
             return LOOK_AGAIN_S
         if all(cluster.reachable for cluster in observation.clusters.values()):
@@ -150,7 +158,7 @@ class Reconciler:
         if outcome.failures:
             await self._tell(seen, observation, decision, outcome)
             return RETRY_FAILED_S
-        if outcome.done or _anything_left(observation):
+        if outcome.done or _anything_left(observation) or _is_being_opened(observation):
             return LOOK_AGAIN_S * 4
         await self._around.authorities.remove(seen.key, seen.uid)
         if FINALIZER in seen.finalizers:
@@ -187,13 +195,14 @@ class Reconciler:
             self._around.groups.put(answer)
 
     async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
-        actions = [
+        planned = [
             action
             for action in diff(wanted, observation, decision)
             if self._around.clusters.client(action.cluster) is not None
         ]
+        actions, taken = without_taken(planned, self._around.clusters, seen.uid)
         if not actions:
-            return Outcome()
+            return Outcome(failures=taken)
         self.figures.actions += len(actions)
         clients = {name: self._around.clusters.client(name) for name in {action.cluster for action in actions}}
         outcome = await act(actions, {name: client for name, client in clients.items() if client is not None})
@@ -201,7 +210,7 @@ class Reconciler:
         for replacement in decision.replacements:
             count = self.figures.replacements.get(replacement.reason, 0)
             self.figures.replacements[replacement.reason] = count + 1
-        return outcome
+        return replace(outcome, failures=outcome.failures + taken)
 
     async def _tell(
         self,
@@ -213,7 +222,9 @@ class Reconciler:
         problems: tuple[TemplateProblem, ...] = (),
         ca_expires: datetime.datetime | None = None,
     ) -> bool:
-        """The status, once, and only where it changed; then events. Whether there was anything to tell."""
+        """The status, once, and only where it changed; then events. Whether there was, or may be, anything to tell."""
+        if _is_being_opened(observation) and not (decision.notes or decision.replacements):
+            return True  # within moments it is there or lost; its members have not gone anywhere meanwhile
         status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
         changed = status != observation.group.status
         if changed:
@@ -242,6 +253,14 @@ class Reconciler:
         self._around.groups.note_written(seen.key, answer["metadata"]["resourceVersion"])
         self._around.groups.put(answer)
 
+    def _postpone(self, key: GroupKey, observation: Observation) -> float:
+        """Without the hub's watches nothing that is seen is the present."""
+        problem = observation.clusters[LOCAL_CLUSTER].problem
+        if problem is not None and problem.reason == reasons.DENIED:
+            raise DeniedError(problem.message)
+        self.postponed.add(key)
+        return HUB_AWAY_S
+
     def _note_uses(self, key: GroupKey, clusters: set[str]) -> None:
         for name, users in self.uses.items():
             if name not in clusters:
@@ -251,6 +270,7 @@ class Reconciler:
 
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
+        self.postponed.discard(key)
         self._around.records.forget(key)
         self._around.reactions.forget(key)
         self.resting.end(key)
@@ -266,6 +286,11 @@ def _anything_left(observation: Observation) -> bool:
         for cluster in observation.clusters.values()
         if cluster.reachable
     )
+
+
+def _is_being_opened(observation: Observation) -> bool:
+    """Whether a cluster may still show something: it becomes connected, or lost, within moments."""
+    return any(cluster.problem is None and not cluster.reachable for cluster in observation.clusters.values())
 
 
 def _notes(failures: tuple[Failure, ...]) -> tuple[Note, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from sync_runtime.contract.status import Condition, SyncClusterStatus
 from sync_runtime.contract.synccluster import AllowedNamespace, SyncCluster
 from syncgroup_operator import reasons
+from syncgroup_operator.errors import DeniedError
 from syncgroup_operator.kube.access import from_kubeconfig
 from syncgroup_operator.kube.cache import ClusterCache
 from syncgroup_operator.kube.client import Cluster
@@ -38,6 +39,10 @@ class Remote:
         lost = None if resource.status is None else resource.status.lost_time
         self.lost_time = None if lost is None else read(lost)
         self.nudge = asyncio.Event()
+        self.check_due_s: float | None = None
+        """When its Secret is to be read; None: now."""
+        self._known = False
+        """Whether it was asked, since it was connected, what it is and what it can do."""
 
     def connect(
         self,
@@ -50,6 +55,7 @@ class Remote:
         """Open client and watches; raises AccessError."""
         self.client = Cluster(self.name, from_kubeconfig(kubeconfig), limits)
         self.digest = digest
+        self._known = False
         self.cache = ClusterCache(
             self.client,
             wake,
@@ -69,34 +75,43 @@ class Remote:
         if client is not None:
             await client.close()
 
-    async def look(self, now_s: float) -> None:
+    async def look(self) -> None:
         """Follow the spec's namespaces, and ask once for the version and what the cluster can do."""
         if self.cache is None or self.client is None:
             return
         await self.cache.set_namespaces(self._namespaces())
-        if self.version is None or self.lost_s is not None:
+        if self._known:
+            return
+        try:
             found = await self.client.version()
-            self.version = str(found.get("gitVersion", ""))[:64]
+            self.version = str(found.get("gitVersion", ""))[:64] or None
             self.shares_devices = await self.client.has_api("resource.k8s.io/v1")
+        except DeniedError:  # some clusters hide this from service accounts; then it is not known
+            self.shares_devices = False
+        self._known = True
 
     def judge(self, now_s: float, now: datetime.datetime, lost_after_s: float) -> bool:
         """Decide whether it is there; whether that changed."""
         before = self.problem
         if self.is_connected():
+            # Passes of the last moments saw nothing of it, even where it was away too shortly to count as lost.
+            came_back = self.lost_s is not None
             self.lost_s, self.problem, self.lost_time = None, None, None
-            return before is not None
+            return came_back or before is not None
         if self.lost_s is None:
             self.lost_s = now_s
-        if self.cache is None:  # no connection at all: `problem` was set by whoever ended it
-            self.lost_time = self.lost_time or now
+        since = now - datetime.timedelta(seconds=now_s - self.lost_s)
+        if self.cache is None and self.problem is not None:  # set by whoever ended the connection
+            self.lost_time = self.lost_time or since
         elif now_s - self.lost_s >= lost_after_s:
             self.problem = self._why()
-            self.lost_time = self.lost_time or now
+            self.lost_time = self.lost_time or since
+            self._known = False  # it may come back as another release
         return self.problem != before
 
     def is_connected(self) -> bool:
-        """Whether every watch of every namespace is live."""
-        if self.cache is None:
+        """Whether every watch of every namespace is live, and it is known what the cluster can do."""
+        if self.cache is None or not self._known:
             return False
         return all(self.cache.connected_s(namespace) is not None for namespace in self._namespaces() or ("",))
 
@@ -104,15 +119,15 @@ class Remote:
         """It, as a group may use it."""
         accounts = frozenset(allowed.service_accounts)
         if self.cache is None:
-            problem = self.problem or ClusterProblem(reasons.UNREACHABLE, "not connected yet", permanent=False)
             return ClusterView(
-                self.name, allowed.remote, region=self.resource.spec.region, problem=problem,
+                self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
                 lost_time=self.lost_time, service_accounts=accounts,
             )  # fmt: skip
         seen = self.cache.view(group_uid, allowed.remote)
         return ClusterView(
             self.name, allowed.remote, region=self.resource.spec.region, problem=self.problem,
-            connected_s=seen.connected_s, lost_time=self.lost_time, service_accounts=accounts,
+            connected_s=seen.connected_s if self._known else None, heard_s=seen.heard_s, lost_time=self.lost_time,
+            service_accounts=accounts,
             shares_devices=self.shares_devices, pods=seen.pods, leases=seen.leases, nodes=seen.nodes,
             children=seen.children,
         )  # fmt: skip

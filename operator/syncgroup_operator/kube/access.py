@@ -131,9 +131,11 @@ class KubeconfigFile:
     """A kubeconfig of the person who started this process; its plug-ins and files are theirs."""
 
     path: Path
+    context: str | None = None
+    """None: the file's current one."""
 
     async def open(self) -> ApiClient:
-        """A client for the file's current context."""
+        """A client for that context."""
         configuration = Configuration()
         await self._load(configuration)
         return _client(configuration)
@@ -147,7 +149,7 @@ class KubeconfigFile:
             raise AccessError(f"the kubeconfig {self.path} is not there")
         try:
             await load_kube_config(  # type: ignore[no-untyped-call]
-                str(self.path), client_configuration=configuration, persist_config=False
+                str(self.path), context=self.context, client_configuration=configuration, persist_config=False
             )
         except (ConfigException, OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
             raise AccessError(f"the kubeconfig {self.path} cannot be used: {_first_line(error)}") from error

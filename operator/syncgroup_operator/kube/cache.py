@@ -19,12 +19,12 @@ from typing import Final
 
 from sync_runtime.contract import names
 from syncgroup_operator import reasons
-from syncgroup_operator.errors import AccessError, DeniedError
+from syncgroup_operator.errors import AccessError, DeniedError, NotFoundError
 from syncgroup_operator.kube import kinds
 from syncgroup_operator.kube.client import Cluster, Document
 from syncgroup_operator.kube.kinds import Kind
-from syncgroup_operator.kube.store import Store, Wakes, Why
-from syncgroup_operator.kube.views import key_of, lease_view
+from syncgroup_operator.kube.store import Group, Store, Wakes, Why
+from syncgroup_operator.kube.views import LeaseRow, child_key, lease_view
 from syncgroup_operator.kube.watch import Change, OnEvent, Scope, Watch, WatchTimes
 from syncgroup_operator.planning.observation import (
     ChildView,
@@ -38,9 +38,10 @@ from syncgroup_operator.planning.observation import (
 CHILD_KINDS: Final = (
     kinds.CONFIG_MAP, kinds.SERVICE, kinds.VOLUME_CLAIM, kinds.ROLE, kinds.ROLE_BINDING,
 )  # fmt: skip
-DOUBT_AFTER_S: Final = 5.0
-"""A lease watch that has leases and is silent for so long is opened anew; must be much less than a lease lasts."""
-NODES_DENIED_PAUSE_S: Final = 300.0
+DOUBT_SHARE: Final = 1 / 3
+"""Of the shortest lease: a lease watch that is silent for so long is opened anew. Members renew more often."""
+LEAST_DOUBT_S: Final = 1.5
+WISHED_PAUSE_S: Final = 300.0
 
 _NODES: Final = Scope(kinds.NODE)
 OnWake = Callable[[str, Why], None]
@@ -57,6 +58,8 @@ class CacheView:
     """Every node of the cluster; empty also where nodes may not be seen."""
     children: Mapping[ObjectKey, ChildView]
     connected_s: float | None
+    heard_s: float | None
+    """When something was last heard of leases here: what ran out since then is not proven to have."""
     problem: ClusterProblem | None
 
 
@@ -80,16 +83,19 @@ class ClusterCache:
         on_certificate_request: OnEvent | None = None,
         further_kinds: tuple[Kind, ...] = (),
         times: WatchTimes | None = None,
-        doubt_after_s: float = DOUBT_AFTER_S,
+        doubt_after_s: float | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`namespaces` None: everywhere. `on_connection` is called when a watch became live or ceased to be."""
+        """Further kinds may be missing on a cluster. `doubt_after_s` None: as the leases ask for.
+
+        `namespaces` None: everywhere. `on_connection` is called when a watch became live or ceased to be.
+        """
         self.cluster = cluster
         self._wake = wake
         self._namespaces = None if namespaces is None else frozenset(namespaces)
         self._on_connection = on_connection
         self._on_certificate_request = on_certificate_request
-        self._child_kinds = CHILD_KINDS + further_kinds
+        self._further_kinds = further_kinds
         self._times = times or WatchTimes()
         self._doubt_after_s = doubt_after_s
         self._clock_s = clock_s
@@ -130,17 +136,15 @@ class ClusterCache:
 
     def view(self, group_uid: str, namespace: str) -> CacheView:
         """One group's objects in the namespace that it is mapped to."""
-        group = self._store.groups.get(group_uid)
+        group = self._store.groups.get(group_uid) or Group(group_uid)
+        leases = [row for row in group.leases.values() if row.namespace == namespace]
         return CacheView(
-            pods=tuple(pod for pod in group.pods.values() if pod.namespace == namespace) if group else (),
-            leases=tuple(lease_view(row) for row in group.leases.values() if row.namespace == namespace)
-            if group
-            else (),
+            pods=tuple(pod for pod in group.pods.values() if pod.namespace == namespace),
+            leases=tuple(lease_view(row) for row in leases),
             nodes=self._nodes(),
-            children={key: child for key, child in group.children.items() if key.namespace == namespace}
-            if group
-            else {},
+            children={key: child for key, child in group.children.items() if key.namespace == namespace},
             connected_s=self.connected_s(namespace),
+            heard_s=self._heard_s(namespace, leases),
             problem=self.problem(namespace),
         )
 
@@ -151,6 +155,10 @@ class ClusterCache:
     def group_uids(self) -> frozenset[str]:
         """Every group that something is seen of: for the collector of what an origin left."""
         return frozenset(self._store.groups)
+
+    def holder_uid(self, key: ObjectKey) -> str | None:
+        """Which group an object belongs to, whichever hub made it; None where no group's object has the name."""
+        return self._store.holder_uid(key)
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -170,6 +178,27 @@ class ClusterCache:
                 return _problem(self.cluster.name, running.watch)
         return None
 
+    def _heard_s(self, namespace: str, leases: Iterable[LeaseRow]) -> float | None:
+        """When a watch of leases last proved that it lives; where one of these ran out since, proof is asked for."""
+        covering = (one.watch for one in self._covering(namespace) if one.watch.scope.kind is kinds.LEASE)
+        watch = next(covering, None)
+        if watch is None or watch.last_heard_s is None:
+            return None
+        heard_s, now_s = watch.last_heard_s, self._clock_s()
+        if any(heard_s - row.changed_s <= row.duration_s < now_s - row.changed_s for row in leases):
+            watch.doubt()
+        return heard_s
+
+    def child(self, group_uid: str, key: ObjectKey) -> ChildView | None:
+        """One child, without the rest of a view."""
+        group = self._store.groups.get(group_uid)
+        return group.children.get(key) if group is not None else None
+
+    @property
+    def dead(self) -> int:
+        """Watches that ended by a fault of ours: only a restart of the operator helps."""
+        return sum(running.task.done() for running in self._running.values())
+
     def _nodes(self) -> Mapping[str, NodeView]:
         """Only while they are watched: what was seen before is not the present."""
         running = self._running.get(_NODES)
@@ -184,8 +213,10 @@ class ClusterCache:
         selector = names.LABEL_GROUP_UID
         self._open(Scope(kinds.POD, namespace, selector), self._on_pod)
         self._open(Scope(kinds.LEASE, namespace, selector), self._on_lease)
-        for kind in self._child_kinds:
+        for kind in CHILD_KINDS:
             self._open(Scope(kind, namespace, selector), self._on_child)
+        for kind in self._further_kinds:
+            self._open(Scope(kind, namespace, selector), self._on_child, needed=False)
 
     def _open(self, scope: Scope, on_event: OnEvent, *, needed: bool = True) -> None:
         times = self._times
@@ -194,14 +225,14 @@ class ClusterCache:
                 inactivity_s=times.inactivity_s,
                 server_timeout_s=times.server_timeout_s,
                 answer_timeout_s=times.answer_timeout_s,
-                denied_pause_s=NODES_DENIED_PAUSE_S,
+                denied_pause_s=WISHED_PAUSE_S,
             )
         watch = Watch(
             self.cluster,
             scope,
             on_event,
             times=times,
-            silence_s=(lambda: self._silence_s(scope)) if scope.kind is kinds.LEASE else None,
+            silence_s=self._silence_s if scope.kind is kinds.LEASE else None,
             keep_managed_fields=scope.kind is kinds.POD,  # they say whether a label is still ours
             on_state=self._on_connection,
             clock_s=self._clock_s,
@@ -210,9 +241,11 @@ class ClusterCache:
         task.add_done_callback(_log_death)
         self._running[scope] = _Running(watch, task, needed)
 
-    def _silence_s(self, scope: Scope) -> float:
-        running = self._running.get(scope)
-        return self._doubt_after_s if running is not None and running.watch.count else self._times.inactivity_s
+    def _silence_s(self) -> float:
+        shortest_s = self._store.shortest_lease_s
+        if shortest_s is None:
+            return self._times.inactivity_s
+        return max(self._doubt_after_s or shortest_s * DOUBT_SHARE, LEAST_DOUBT_S)
 
     async def _end(self, running: list[_Running]) -> None:
         for one in running:
@@ -237,7 +270,7 @@ class ClusterCache:
 
     def _on_child(self, change: Change, body: Document) -> None:
         if change is Change.DELETED:
-            key = key_of(kinds.kind_of(body), body.get("metadata") or {})
+            key = child_key(body)
             self._tell(self._store.drop_child(key) if key is not None else ())
         elif change is not Change.SYNCED:
             self._tell(self._store.put_child(body))
@@ -254,8 +287,8 @@ class ClusterCache:
 
 
 def _spared(running: _Running) -> bool:
-    """Nodes that the role does not show."""
-    return not running.needed and isinstance(running.watch.problem, DeniedError)
+    """What the role does not show or the cluster does not have, and we can do without."""
+    return not running.needed and isinstance(running.watch.problem, DeniedError | NotFoundError)
 
 
 def _problem(cluster: str, watch: Watch) -> ClusterProblem:

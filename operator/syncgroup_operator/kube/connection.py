@@ -29,7 +29,9 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 """JSON is YAML, so an applied document needs no other writer."""
-RENEW_EVERY_S: Final = 60.0
+RENEW_EVERY_S: Final = 10.0
+_TURNS_TO_CLOSE: Final = 3
+"""Of the loop, in which closed TLS transports let go of their sockets."""
 _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConfigException)
 
 Query = Mapping[str, str]
@@ -60,6 +62,8 @@ class Connection:
         client, self._client = self._client, None
         if client is not None:
             await client.close()  # type: ignore[no-untyped-call]
+            for _ in range(_TURNS_TO_CLOSE):
+                await asyncio.sleep(0)
 
     async def request(
         self,
@@ -112,6 +116,9 @@ class Connection:
                 raise await self._failed(what, response, _document(await self._bounded(response, what)))
             yield Stream(response, self.name, what)
         finally:
+            # At once: a polite end of TLS waits for a server that may be gone.
+            if response.connection is not None and response.connection.transport is not None:
+                response.connection.transport.abort()
             response.close()
 
     async def _bounded(self, response: aiohttp.ClientResponse, what: str) -> bytes:
@@ -171,7 +178,7 @@ class Connection:
         return error
 
     async def _renew(self) -> None:
-        """Who we are may have changed on disk; asked once a minute at most."""
+        """Who we are may have changed on disk; asked again only after a while."""
         now_s = self._clock_s()
         if self._client is None or (self._renewed_s is not None and now_s - self._renewed_s < RENEW_EVERY_S):
             return
@@ -185,13 +192,14 @@ class Stream:
 
     def __init__(self, response: aiohttp.ClientResponse, cluster: str, what: str) -> None:
         self._content = response.content
+        self._reading: asyncio.Timeout | None = None
         self._cluster = cluster
         self._what = what
 
     async def read(self, silence_s: float) -> bytes | None:
         """What has arrived; empty at the orderly end, None after `silence_s` without a byte."""
         try:
-            async with asyncio.timeout(silence_s):
+            async with asyncio.timeout(silence_s) as self._reading:
                 return await self._content.readany()
         except TimeoutError:
             return None
@@ -200,6 +208,12 @@ class Stream:
                 f"cluster {self._cluster}: {self._what}: cut off: {str(error) or type(error).__name__}",
                 cluster=self._cluster,
             ) from error
+
+    def interrupt(self) -> None:
+        """End a `read` that waits, as if the silence had lasted."""
+        if self._reading is not None and not self._reading.expired():
+            with contextlib.suppress(RuntimeError):  # it has just ended by itself
+                self._reading.reschedule(asyncio.get_running_loop().time())
 
 
 def _document(data: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ moves the moment of its last sign of life. Does no input or output and reads no 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -60,9 +61,18 @@ class Store:
         self.nodes: Mapping[str, NodeView] = MappingProxyType({})
         """A new mapping with every change, so that a pass may keep the one it saw."""
         self._cluster = cluster
+        self._durations: Counter[int] = Counter()
+        """How many leases last how long."""
         self._pods: dict[Key, Group] = {}
         self._leases: dict[Key, Group] = {}
         self._children: dict[ObjectKey, Group] = {}
+
+    def holder_uid(self, key: ObjectKey) -> str | None:
+        """The uid of the group that holds the object of this name."""
+        by_kind = {"Pod": self._pods, "Lease": self._leases}
+        place = (key.namespace, key.name)
+        group = by_kind[key.kind].get(place) if key.kind in by_kind else self._children.get(key)
+        return None if group is None else group.uid
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
@@ -101,6 +111,7 @@ class Store:
         row, group_uid = lease_row(body, self._cluster, now_s, before), group_uid_of(body)
         if row is None or group_uid is None:
             return self.drop_lease(body)
+        self._lasts(before, row)
         if owner is not None and before is not None and owner.uid == group_uid:
             owner.leases[key] = row
             why = _why_lease(before, row)
@@ -121,9 +132,24 @@ class Store:
         owner = self._leases.pop(key, None)
         if owner is None:
             return NOBODY
-        owner.leases.pop(key, None)
+        self._lasts(owner.leases.pop(key, None), None)
         self._forget_empty(owner)
         return ((owner.uid, Why.LEASE),)
+
+    @property
+    def shortest_lease_s(self) -> int | None:
+        """The least time that a held lease lasts without renewal; None where nobody holds one."""
+        return min(self._durations, default=None)
+
+    def _lasts(self, before: LeaseRow | None, after: LeaseRow | None) -> None:
+        if before is not None and after is not None and before.duration_s == after.duration_s:
+            return
+        if before is not None and before.duration_s:
+            self._durations[before.duration_s] -= 1
+            if not self._durations[before.duration_s]:
+                del self._durations[before.duration_s]
+        if after is not None and after.duration_s:
+            self._durations[after.duration_s] += 1
 
     # --- children -----------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from sync_runtime.contract import names, patterns
 from sync_runtime.contract.errors import ContractError
 from sync_runtime.contract.names import GroupKey
 from sync_runtime.contract.reports import MAX_REPORT_BYTES, MemberReport
-from syncgroup_operator.kube.kinds import BY_NAME, Kind
+from syncgroup_operator.kube.kinds import BY_NAME
 from syncgroup_operator.kube.troubles import trouble_of, unschedulable
 from syncgroup_operator.planning.observation import ChildView, LeaseView, NodeView, ObjectKey, Place, PodView, Slot
 
@@ -185,12 +185,8 @@ def node_view(body: Body) -> NodeView | None:
 
 def child_view(body: Body) -> ChildView | None:
     """Any other object: its body as compact JSON, without managed fields."""
-    metadata = body.get("metadata")
-    kind = BY_NAME.get(_text(body.get("kind")))
-    if kind is None or not isinstance(metadata, dict):
-        return None
-    key = key_of(kind, metadata)
-    if key is None:
+    metadata, key = body.get("metadata"), child_key(body)
+    if key is None or not isinstance(metadata, dict):
         return None
     metadata.pop("managedFields", None)
     return ChildView(
@@ -202,8 +198,11 @@ def child_view(body: Body) -> ChildView | None:
     )
 
 
-def key_of(kind: Kind, metadata: Body) -> ObjectKey | None:
-    """Which object."""
+def child_key(body: Body) -> ObjectKey | None:
+    """Which object a body is; None for a kind that is not ours."""
+    kind, metadata = BY_NAME.get(_text(body.get("kind"))), _mapping(body.get("metadata"))
+    if kind is None:
+        return None
     name, namespace = _text(metadata.get("name")), _text(metadata.get("namespace"))
     return ObjectKey(kind.kind, sys.intern(namespace), name) if name else None
 

@@ -117,6 +117,9 @@ class Watch:
         self._known: dict[tuple[str, str], str] = {}
         """The uid of every object that is there, by namespace and name."""
         self._failures = 0
+        self._stream: Stream | None = None
+        self._opened_s = 0.0
+        self._doubted = False
 
     @property
     def count(self) -> int:
@@ -127,6 +130,12 @@ class Watch:
     def verb(self) -> str:
         """What it is doing, as a role would call it."""
         return "list" if self._version is None else "watch"
+
+    def doubt(self) -> None:
+        """Somebody needs to know whether this watch lives: open another stream now, not after more silence."""
+        opened_s, self._doubted = self._opened_s, True
+        if self._stream is not None and self._clock_s() - opened_s >= self._times.least_stream_s:
+            self._stream.interrupt()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -162,7 +171,11 @@ class Watch:
             opened_s = self.last_heard_s = self._clock_s()
             self.problem = None
             self._set_live(opened_s if self.live_since_s is None else self.live_since_s)
-            await self._follow(stream)
+            self._stream, self._opened_s, self._doubted = stream, opened_s, False
+            try:
+                await self._follow(stream)
+            finally:
+                self._stream = None
         if self._clock_s() - opened_s < times.least_stream_s:
             raise UnreachableError(f"cluster {self._cluster.name}: the watch of {self._what} ended at once")
         self._failures = 0
@@ -195,7 +208,7 @@ class Watch:
             silence_s = min(self._silence_s(), self._times.inactivity_s)
             data = await stream.read(silence_s)
             if data is None:
-                if silence_s >= self._times.inactivity_s:
+                if silence_s >= self._times.inactivity_s and not self._doubted:
                     raise UnreachableError(
                         f"cluster {self._cluster.name}: the watch of {self._what} was silent for {silence_s:.0f} s"
                     )
@@ -220,16 +233,20 @@ class Watch:
         try:
             event = json.loads(line)
             kind, body = event["type"], event["object"]
-            metadata = body.get("metadata") or {}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._malformed("an event that is none") from error
         if kind == "ERROR":
-            status = body.get("code")
-            raise error_of(self._cluster.name, f"watch {self._what}", status if isinstance(status, int) else 500, body)
-        change = _CHANGES.get(kind)
+            said = body if isinstance(body, dict) else {}
+            status = said.get("code")
+            raise error_of(self._cluster.name, f"watch {self._what}", status if isinstance(status, int) else 500, said)
+        metadata = body.get("metadata") if isinstance(body, dict) else None
+        if not isinstance(metadata, dict):
+            raise self._malformed("an event without an object")
+        change = _CHANGES.get(kind) if isinstance(kind, str) else None
         if change is Change.DELETED:
-            self._known.pop(_key(metadata) or ("", ""), None)
-            self._on_event(change, self._slim(body, metadata))
+            key = _key(metadata)
+            if key is not None and self._known.pop(key, None) is not None:
+                self._on_event(change, self._slim(body, metadata))
         elif change is not None:
             self._present(body)
         version = metadata.get("resourceVersion")
@@ -275,8 +292,12 @@ class Watch:
     def _broke(self, error: OperatorError) -> None:
         self._failures += 1
         self.restarts += 1
+        news = type(error) is not type(self.problem)
         self.problem = error
-        self._set_live(None)
+        if self.live_since_s is not None:
+            self._set_live(None)
+        elif news:  # not at every further try
+            self._on_state()
 
     def _pause_s(self, failures: int) -> float:
         denied = isinstance(self.problem, DeniedError)
@@ -284,7 +305,7 @@ class Watch:
         return pause_s(failures, self._times, longest_s, random.random())  # noqa: S311 spreads load
 
     def _set_live(self, since_s: float | None) -> None:
-        if since_s != self.live_since_s or since_s is None:
+        if since_s != self.live_since_s:
             self.live_since_s = since_s
             self._on_state()
 

@@ -6,7 +6,6 @@ Pure values.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sync_runtime.contract import names
@@ -25,7 +24,7 @@ class LibraryFacts:
     """What the operator knows of the library in its own release's image."""
 
     hash: str
-    """Hexadecimal, over the files' names and bytes."""
+    """As `syncgroup library --hash` prints it in that image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +95,3 @@ def pod_inputs(
         select_region=select_region,
         avoid_nodes=avoid_nodes,
     )
-
-
-def library_facts(files: Mapping[str, bytes]) -> LibraryFacts:
-    """The facts of a library, from its files by their paths inside the package."""
-    whole = hashlib.sha256()
-    for name in sorted(files):
-        # Lengths in front, so that no two sets of files give the same bytes.
-        whole.update(f"{len(name)}:{name}:{len(files[name])}:".encode())
-        whole.update(files[name])
-    return LibraryFacts(whole.hexdigest())

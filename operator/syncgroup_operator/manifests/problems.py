@@ -103,6 +103,12 @@ def _pod_problems(field: str, spec: Mapping[str, Any]) -> Iterator[TemplateProbl
     for key, why in _OURS.items():
         if spec.get(key):
             yield TemplateProblem(reasons.TEMPLATE_CONFLICT, f"{field}.spec.{key}", f"{why}: remove it")
+    if spec.get("dnsPolicy") == "Default":
+        yield TemplateProblem(
+            reasons.TEMPLATE_CONFLICT,
+            f"{field}.spec.dnsPolicy",
+            "members find each other by names of the cluster's DNS, which Default does not ask: remove it",
+        )
     if (spec.get("os") or {}).get("name") not in (None, "linux"):
         yield TemplateProblem(
             reasons.TEMPLATE_CONFLICT, f"{field}.spec.os.name", "the runtime runs on Linux only: remove it"

@@ -21,7 +21,7 @@ def exceeds(one: int | str, other: int | str) -> bool:
 
 
 def _number(value: int | str) -> Decimal | None:
-    """The number behind `2`, `500m`, `2Gi` or `1e3`; None where its exponent is absurd, which the API server refuses."""
+    """The number behind `2`, `500m`, `2Gi` or `1e3`; None where its exponent is absurd."""
     text = str(value)
     try:
         if text[-2:] in _BINARY:

@@ -38,7 +38,7 @@ _CONTAINER: Final[Mapping[str, Any]] = {
     "env": Items({"name": str}, ("name",)),
     "ports": Items({"containerPort": int, "name": str, "protocol": str}, ("containerPort", "protocol"), (None, "TCP")),
     "volumeMounts": Items({"name": str, "mountPath": str}, ("mountPath",)),
-    "resources": {"claims": Items({"name": str}, ("name", "request"))},
+    "resources": {"claims": Items({"name": str}, ("name",))},
     "securityContext": _SECURITY,
 }
 POD_SPEC: Final[Mapping[str, Any]] = {
@@ -53,6 +53,7 @@ POD_SPEC: Final[Mapping[str, Any]] = {
     "os": {"name": str},
     "serviceAccountName": str,
     "serviceAccount": str,
+    "dnsPolicy": str,
     "hostname": str,
     "subdomain": str,
     "hostnameOverride": str,

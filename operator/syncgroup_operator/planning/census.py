@@ -22,6 +22,17 @@ MAX_REASON_LENGTH = 128
 _PASSING = frozenset({"ContainerCreating", "PodInitializing", "Pending"})
 """Waiting reasons of a pod that is well."""
 
+_IMAGE = "correct image or imagePullSecrets"
+_REMEDIES = {
+    "ImagePullBackOff": _IMAGE,
+    "ErrImagePull": _IMAGE,
+    "InvalidImageName": _IMAGE,
+    "ErrImageNeverPull": _IMAGE,
+    "CreateContainerConfigError": "create the Secret or ConfigMap that is missing, or correct its name",
+    reasons.UNSCHEDULABLE: "add nodes, or change nodeSelector, tolerations or resources",
+}
+"""What to do about what kubelets and schedulers say, which is only what is wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -64,6 +75,8 @@ class Row:
         if pod.trouble is not None and pod.trouble.reason not in _PASSING:
             container = f", container {pod.trouble.container}" if pod.trouble.container else ""
             told = f"{where}{container}: {pod.trouble.reason}: {pod.trouble.message}".removesuffix(": ")
+            if pod.trouble.reason in _REMEDIES:
+                told += f"; {_REMEDIES[pod.trouble.reason]} in {_template_of(pod.slot.role)}"
             unschedulable = pod.unschedulable_since_s is not None
             return 1 if unschedulable else 0, camel(pod.trouble.reason, reasons.POD_NOT_READY), told
         if self.life.lost:
@@ -123,6 +136,10 @@ class Census:
         seated = {row.pod.uid for row in (*self.rollouts, *([self.trainer] if self.trainer else ())) if row.pod}
         clusters = (cluster for cluster in self.observation.clusters.values() if cluster.reachable)
         return sum(pod.uid not in seated for cluster in clusters for pod in cluster.pods)
+
+
+def _template_of(role: str) -> str:
+    return "spec.trainer.template" if role == names.TRAINER_ROLE else f"spec.rollouts[{role}].template"
 
 
 def take_census(observation: Observation, decision: Decision) -> Census:

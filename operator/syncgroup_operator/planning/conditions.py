@@ -42,7 +42,7 @@ def conditions_of(
     stalled = _stalled(census, problems, failures)
     trainer, rollouts = _trainer(census), _rollouts(census)
     found = {
-        reasons.READY: _ready(census, stalled, trainer, rollouts),
+        reasons.READY: _ready(census, stalled, failures, (trainer, rollouts)),
         reasons.RECONCILING: _reconciling(census, stalled, failures, (trainer, rollouts)),
         reasons.STALLED: stalled,
         reasons.TRAINER_READY: trainer,
@@ -79,14 +79,17 @@ def stamped(
     return stamped
 
 
-def _ready(census: Census, stalled: Verdict, trainer: Verdict, rollouts: Verdict) -> Verdict:
+def _ready(census: Census, stalled: Verdict, failures: Sequence[Failure], parts: tuple[Verdict, Verdict]) -> Verdict:
     if census.observation.deleting:
         return Verdict("False", reasons.DELETING, "the group is being deleted")
     if stalled.status == "True":
         return Verdict("False", stalled.reason, stalled.message)
-    for verdict in (trainer, rollouts):
-        if verdict.status != "True":
-            return verdict
+    unready = next((verdict for verdict in parts if verdict.status != "True"), None)
+    why = next((failure for failure in failures if failure.reason), None)
+    if unready is not None and why is not None:  # "not there yet" would hide that somebody refuses it
+        return Verdict("False", camel(why.reason, unready.reason), f"{_told(why)}; {unready.message}")
+    if unready is not None:
+        return unready
     return Verdict("True", reasons.ALL_READY, f"the trainer and {len(census.ready)} members serve")
 
 
@@ -97,12 +100,26 @@ def _stalled(census: Census, problems: Sequence[TemplateProblem], failures: Sequ
     for name, cluster in sorted(census.observation.clusters.items()):
         if cluster.problem is not None and cluster.problem.permanent and not census.observation.deleting:
             reason = camel(cluster.problem.reason, reasons.UNREACHABLE)
-            return Verdict("True", reason, f"cluster {name}: {cluster.problem.message}")
+            return Verdict("True", reason, f"{_named_by(census, name)}cluster {name}: {cluster.problem.message}")
     refused = [failure for failure in failures if not failure.retry]
     if refused:
         told = "; ".join(_told(failure) for failure in refused[:_SHOWN])
         return Verdict("True", camel(refused[0].reason, reasons.TEMPLATE_REFUSED), told + _and_more(len(refused)))
     return Verdict("False", reasons.NOTHING_TO_DO, "nothing needs a change of the spec or the clusters")
+
+
+def _named_by(census: Census, cluster: str) -> str:
+    """The first field of the spec that names a cluster; nothing where only leftovers are there."""
+    spec = census.observation.group.spec
+    if spec.trainer.cluster == cluster:
+        return "spec.trainer.cluster: "
+    for rollout in spec.rollouts:
+        if rollout.cluster == cluster:
+            return f"spec.rollouts[{rollout.name}].cluster: "
+        for index, place in enumerate(rollout.placement.fallback):
+            if place.cluster == cluster:
+                return f"spec.rollouts[{rollout.name}].placement.fallback[{index}].cluster: "
+    return ""
 
 
 def _reconciling(

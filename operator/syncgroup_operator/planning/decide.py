@@ -44,7 +44,7 @@ def decide(observation: Observation, state: GroupState) -> Decision:
     relays = {name for place in state.places for name in place.heads}
     seat_rollouts(work, relays)
     places = group_places(observation)
-    reports = reported_links(work.lives.values(), places)
+    reports = reported_links(work.lives.values(), places, relays)
     links = learn(read_links(state.links), reports, observation.group.spec.sync, places, observation.now)
     where = {seat.slot: seat.place for seat in work.seats}
     planned = plan_all(

@@ -1,7 +1,8 @@
 """Who is alive, judged by the operator's own clock since it saw a lease change. Pure.
 
 Old and unreachable are different facts: of a cluster whose watches are not live nothing is known, and after they came
-back a lease must be watched for its whole duration before it can be called expired.
+back a lease must be watched for its whole duration before it can be called expired. A link that was cut looks like many
+deaths until a watch notices; so a lease is judged as of the last moment at which the watch is known to have lived.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ Verdict = Literal["Live", "Unknown", "Expired", "NeverReported"]
 
 STARTUP_ALLOWANCE_S = 300.0
 """From Running to the first renewal: the sidecar starts first, but needs a certificate and its plan."""
+PROOF_S = 0.5
+"""How soon to look again at a lease that ran out in silence."""
 MAX_DURATION_S = 3600
 """The contract's own limit: a member cannot grant itself a longer life."""
 
@@ -83,7 +86,9 @@ def life_of(pod: PodView, lease: LeaseView | None, cluster: ClusterView, now_s: 
     due_s = since_s + duration_s(taken, policy)
     silent_s = max(now_s - since_s, 0.0)
     if now_s > due_s:
-        return Life("Expired", silent_s, report=report, taken=True)
+        if cluster.heard_s is None or cluster.heard_s > due_s:
+            return Life("Expired", silent_s, report=report, taken=True)
+        due_s = now_s + PROOF_S
     # The first sight of a lease is no renewal: it may be years old.
     return Life("Live" if taken.changed_s > cluster.connected_s else "Unknown", silent_s, due_s, report, taken=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from sync_runtime.contract.plan import BucketPlan, LinkPlan, StreamPlan
@@ -57,8 +57,13 @@ def pair_of(link: LinkMemory | LinkReport) -> Pair:
     return Pair(Place(link.from_cluster, link.from_region), Place(link.to_cluster, link.to_region))
 
 
-def reported_links(lives: Iterable[Life], places: Iterable[Place]) -> dict[Pair, LinkReport]:
-    """The report with most payloads per link, from members that are not lost, between places of the group."""
+def reported_links(
+    lives: Iterable[Life], places: Iterable[Place], relays: Container[str] = ()
+) -> dict[Pair, LinkReport]:
+    """One report per link between places of the group, from a member that is not lost.
+
+    The one to a relay if there is one, since that is what the link is for; then the one with most payloads.
+    """
     known = set(places)
     found: dict[Pair, LinkReport] = {}
     for life in lives:
@@ -69,7 +74,7 @@ def reported_links(lives: Iterable[Life], places: Iterable[Place]) -> dict[Pair,
             if pair.sender not in known or pair.receiver not in known:
                 continue
             best = found.get(pair)
-            if best is None or _weight(link) > _weight(best):
+            if best is None or _weight(link, relays) > _weight(best, relays):
                 found[pair] = link
     return found
 
@@ -220,12 +225,17 @@ def _figures(pair: Pair, memory: LinkMemory | None) -> str:
     if memory is None:
         near = pair.sender == pair.receiver
         return f"not measured yet, assumed {'10 Gbit/s within the place' if near else '1 Gbit/s and 100 ms'}"
-    megabits, millis = memory.capacity_bits_per_second / 1e6, memory.min_rtt_micros / 1e3
-    return f"measured {megabits:.3g} Mbit/s, {millis:.3g} ms, {memory.loss_ppm} ppm loss"
+    millis = memory.min_rtt_micros / 1e3
+    return f"measured {_rate(memory.capacity_bits_per_second)}, {millis:.3g} ms, {memory.loss_ppm} ppm loss"
 
 
-def _weight(link: LinkReport) -> tuple[int, int, str]:
-    return link.payloads, link.capacity_bits_per_second, link.peer
+def _rate(bits_per_second: int) -> str:
+    scale, unit = (1e9, "Gbit/s") if bits_per_second >= 1e9 else (1e6, "Mbit/s")
+    return f"{bits_per_second / scale:.3g} {unit}"
+
+
+def _weight(link: LinkReport, relays: Container[str]) -> tuple[bool, int, int, str]:
+    return link.peer in relays, link.payloads, link.capacity_bits_per_second, link.peer
 
 
 def _within(value: int, least: int, most: int) -> int:

@@ -145,6 +145,9 @@ class ClusterView:
     connected_s: float | None = None
     """Since when all watches of it are live without a break; None while they are not. A lease can only be judged by
     what was seen since then."""
+    heard_s: float | None = None
+    """When its watch of leases last proved that it lives. Silence after that may be the link's, so leases are judged as
+    of this moment. None: as of now."""
     lost_time: datetime.datetime | None = None
     """When it was lost, as kept in its SyncCluster's status; survives restarts."""
     service_accounts: frozenset[str] | None = frozenset({"default"})
@@ -177,6 +180,9 @@ class Observation:
     template_hashes: Mapping[str, str] = field(default_factory=dict)
     """Per role, what a pod of the present template carries (`manifests`)."""
     default_image: str = ""
+    refused: frozenset[Slot] = frozenset()
+    """Seats whose pod the API server refused to make when it was last asked: there surely is none, so that a trainer
+    may be asked for again with the same term."""
 
     @property
     def key(self) -> GroupKey:

@@ -37,7 +37,9 @@ def seat_rollouts(work: Work, relays: Container[str]) -> None:
     pods = pods_by_slot(work.observation)
     sittings = {rollout.name: _sit_rollout(work, rollout, pods) for rollout in spec.rollouts}
     everyone = [sitting for group in sittings.values() for sitting in group]
-    if not spec.suspend:
+    if spec.suspend:
+        _rest(work, everyone)
+    else:
         for sitting in everyone:
             _recover(work, sitting)
         _replace_lost(work, everyone)
@@ -93,6 +95,14 @@ def _recover(work: Work, sitting: Sitting) -> None:
     else:
         memory = SlotMemory(memory.place)
     work.memories[sitting.slot] = memory
+
+
+def _rest(work: Work, sittings: list[Sitting]) -> None:
+    """A suspended group keeps the places of its members and nothing else of what happened to them."""
+    for sitting in sittings:
+        if sitting.slot in work.memories:
+            work.memories[sitting.slot] = SlotMemory(work.memories[sitting.slot].place)
+        work.note_seen(sitting.slot, seen=False)
 
 
 def _replace_lost(work: Work, sittings: list[Sitting]) -> None:
@@ -177,13 +187,15 @@ def _dismiss(work: Work, pods: Mapping[Slot, list[PodView]], sittings: Mapping[S
             cluster = work.cluster(pod.place)
             if cluster is None or pod.uid in work.removals:
                 continue
-            hopeless = work.life(pod).lost or node_gone(pod, cluster.nodes)
+            life = work.life(pod)
+            hopeless = life.lost or node_gone(pod, cluster.nodes)
+            if pod.deleting and life.due_s is not None:
+                work.wake_at_s(life.due_s)
             memory = work.memories.get(slot, SlotMemory(sitting.home)) if sitting is not None else None
             if memory is None:
                 work.remove(pod, reasons.SCALED_DOWN, "its seat is no longer in the spec", force=hopeless)
             elif suspended:
                 work.remove(pod, reasons.SUSPENDED, "the group is suspended", force=hopeless)
-                work.note_seen(slot, seen=False)
             elif pod.place != memory.place:
                 message = f"its seat is in {spelled(memory.place)} now"
                 work.remove(pod, reasons.SLOT_TAKEN, message, force=True)

@@ -137,7 +137,7 @@ class GroupState(WireModel):
     replacements: Annotated[list[MinuteCount], Field(max_length=WINDOW_MINUTES + 1), ListMap(("minute",))] = Field(
         default_factory=list, description="Replacements of the last hour."
     )
-    clusters: Annotated[list[DnsLabel], Field(max_length=64), ListAtomic()] = Field(
+    clusters: Annotated[list[DnsLabel], Field(max_length=MAX_PLACES), ListAtomic()] = Field(
         default_factory=list,
         description="Clusters that something of this group was written to and not yet removed from.",
     )

@@ -29,6 +29,7 @@ from syncgroup_operator.planning.decision import Decision
 from syncgroup_operator.planning.links import Pair, reported_links
 from syncgroup_operator.planning.observation import ClusterProblem, Observation, Place
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
+from syncgroup_operator.planning.state import PlaceState
 from syncgroup_operator.planning.trainers import trainer_place
 
 NEARLY = 1.1
@@ -117,8 +118,8 @@ def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
     old = {Place(region.cluster, region.region): region for region in before.regions}
     places = sorted({row.seat.place for row in census.rollouts})
     home = trainer_place(census.observation)
-    links = reported_links(census.lives.values(), {home, *places})
-    relays = {Place(entry.cluster, entry.region): entry.heads for entry in census.decision.state.places}
+    relays = {Place(one.cluster, one.region): _relay(one, census) for one in census.decision.state.places}
+    links = reported_links(census.lives.values(), {home, *places}, set(relays.values()))
     rows_at: dict[Place, list[Row]] = {}
     for row in census.rollouts:
         rows_at.setdefault(row.seat.place, []).append(row)
@@ -137,11 +138,18 @@ def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
                 ready=len(ready),
                 version=_oldest(ready),
                 lag_versions=max(lags, default=None),
-                relay=next(iter(relays.get(place, ())), None) if place != home else None,
+                relay=relays.get(place) or None,
                 link=was if link is None else _link(link, was, census.observation.now),
             )
         )
     return found
+
+
+def _relay(entry: PlaceState, census: Census) -> str:
+    """Who receives for a place; empty where everybody dials the trainer."""
+    plan = census.decision.plans.get(Place(entry.cluster, entry.region))
+    relays = {member.name for member in plan.members if member.relay} if plan is not None else set(entry.heads)
+    return next((name for name in entry.heads if name in relays), "")
 
 
 def _oldest(ready: Sequence[Row]) -> Version | None:

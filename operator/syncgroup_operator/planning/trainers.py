@@ -24,8 +24,8 @@ from syncgroup_operator.planning.state import GroupState
 from syncgroup_operator.planning.updates import is_available, is_outdated
 
 TRAINER: Slot = Slot(names.TRAINER_ROLE, 0)
-CREATION_ALLOWANCE_S = 30.0
-"""From asking for a pod to seeing it. After that, one that nobody saw may have run: it gets another term."""
+CREATION_ALLOWANCE_S = 15.0
+"""From asking for a pod to seeing it. If it is not seen by then, another one is asked for, with another term."""
 MAX_BELIEVED = 2**50
 """A larger number in an annotation or report is no count of ours."""
 
@@ -173,14 +173,20 @@ def _may_begin(work: Work, sitting: Sitting) -> bool:
 
 
 def _begin(work: Work, sitting: Sitting, term: TermState, seen_term: int) -> TermState:
-    unused = term.open and (term.asked is None or clock.seconds_since(term.asked, work.now) <= CREATION_ALLOWANCE_S)
-    if not unused:
+    """Ask for a pod, once per term: one that was asked for may have run, even if nobody saw it."""
+    refused = TRAINER in work.observation.refused
+    if term.open and term.asked is not None and not refused:
+        waited_s = clock.seconds_since(term.asked, work.now)
+        if waited_s <= CREATION_ALLOWANCE_S:
+            work.wakes_s.append(CREATION_ALLOWANCE_S - waited_s + 1.0)
+            work.seats.append(Seat(TRAINER, sitting.place, create=False, term=term.term))
+            return term
         term = _allocated(term, seen_term)
-    if term.asked is None:
-        term = TermState(term.term, open=True, asked=work.now)
+    elif not term.open:
+        term = _allocated(term, seen_term)
     avoid = work.memories.get(TRAINER, SlotMemory(sitting.place)).avoid_nodes
     work.seats.append(Seat(TRAINER, sitting.place, create=True, avoid_nodes=avoid, term=term.term))
-    return term
+    return TermState(term.term, open=True, asked=work.now)
 
 
 def _allocated(term: TermState, seen_term: int) -> TermState:

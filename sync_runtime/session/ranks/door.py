@@ -1,7 +1,7 @@
 """Lets ranks in, one connection each, opens them together, and parts with all of them when one is lost.
 
-A single rank goes straight to the session. Lives on the brain's loop. What ranks say once they are open is for the
-subclasses; they hold `turn` where the ranks as a whole change.
+A single rank goes straight to the session. Lives on the brain's loop. What ranks say is for the subclasses; `turn` is
+held where the ranks as a whole change.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import contextlib
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sync_runtime.errors import LibraryLostError, LocalProtocolError, SyncError, WrongBaseError
 from sync_runtime.local.faults import to_message
-from sync_runtime.local.link import LINK_REQUEST, LibraryLink
-from sync_runtime.local.messages import End, Message, Open, Opened, Part, Share
+from sync_runtime.local.link import LINK_REQUEST, Library, LibraryLink
+from sync_runtime.local.messages import Closed, End, Message, Open, Opened, Part, Share
 from sync_runtime.session.ranks.link import RanksLink
 from sync_runtime.session.ranks.parts import Owners, summed
 from sync_runtime.tensors.blocks import BlockMap
@@ -52,42 +53,86 @@ class Rank:
             raise LocalProtocolError(f"rank {self.number} sent more than a layout; ranks open without a state")
 
 
-class RanksDoor(ABC):
-    """Several ranks in front of a session that knows one library."""
+class Session(Protocol):
+    """What stands behind the ranks, and knows one library."""
 
-    def __init__(self) -> None:
+    async def attached(self, library: Library) -> None:
+        """It is about to open."""
+
+    async def message(self, library: Library, message: Message) -> None:
+        """It says something."""
+
+    async def data(self, library: Library, data: memoryview) -> None:
+        """Bytes of its stream."""
+
+    async def detached(self, library: Library, reason: str) -> None:
+        """It is gone."""
+
+
+class RanksDoor(ABC):
+    """Several ranks in front of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.ranks: dict[int, Rank] = {}
         self.joined: RanksLink | None = None
         """All of them, since they opened."""
         self.owners: Owners | None = None
+        self._joining: RanksLink | None = None
+        """All of them, while they open."""
         self.turn = asyncio.Lock()
         self._left = asyncio.Event()
         self._offers: dict[str, dict[int, str]] = {}
         """By digest of all: what each rank adds to it."""
 
-    # --- what the session behind it must have ------------------------------------------------------------------------
+    @abstractmethod
+    async def heard(self, rank: Rank, message: Message) -> None:
+        """A message of one rank."""
 
     @abstractmethod
-    async def session_attached(self, library: RanksLink) -> None:
-        """The ranks are about to open."""
-
-    @abstractmethod
-    async def session_message(self, library: RanksLink, message: Message) -> None:
-        """All of them say something."""
-
-    @abstractmethod
-    async def session_data(self, library: RanksLink, data: memoryview) -> None:
-        """Bytes of all of them."""
-
-    @abstractmethod
-    async def session_detached(self, library: RanksLink, reason: str) -> None:
-        """They are gone."""
+    async def came(self, rank: Rank, data: memoryview) -> None:
+        """Bytes of one rank's stream."""
 
     @abstractmethod
     def make_link(self, rank: Rank) -> RanksLink:
         """The ranks as one library."""
 
     # --- coming and going --------------------------------------------------------------------------------------------
+
+    async def attached(self, library: LibraryLink) -> None:
+        """A library is in."""
+        if library.hello.world_size > 1:
+            await self.enter(library)
+        else:
+            await self.session.attached(library)
+
+    async def message(self, library: LibraryLink, message: Message) -> None:
+        """A message of a library."""
+        rank = self.rank_of(library)
+        if rank is not None:
+            await self.heard(rank, message)
+        elif library.hello.world_size == 1:
+            await self.session.message(library, message)
+
+    async def data(self, library: LibraryLink, data: memoryview) -> None:
+        """Bytes of a library's stream."""
+        rank = self.rank_of(library)
+        if rank is not None:
+            await self.came(rank, data)
+        elif library.hello.world_size == 1:
+            await self.session.data(library, data)
+
+    async def detached(self, library: LibraryLink, reason: str) -> None:
+        """A library is gone."""
+        if library.hello.world_size > 1:
+            await self.leave(library, reason)
+        else:
+            await self.session.detached(library, reason)
+
+    def hang_up(self) -> None:
+        """Ends the connections of all ranks."""
+        for rank in self.ranks.values():
+            rank.link.hang_up()
 
     async def enter(self, library: LibraryLink) -> None:
         """A rank is in; raises LocalProtocolError where it does not fit to the others."""
@@ -135,10 +180,12 @@ class RanksDoor(ABC):
             if joined is None:
                 return
             joined.lose()
-            await self.session_detached(joined, str(error))
-            for other in self.ranks.values():
+            await self.session.detached(joined, str(error))
+            for other in list(self.ranks.values()):  # another may go away meanwhile
                 other.is_ready, other.stream = False, None
-                if not other.is_closing:
+                if other.is_closing:  # it waits for all to close, and one never will
+                    await other.link.send_quietly(Closed(drained=False))
+                else:
                     await other.link.send_quietly(to_message(LINK_REQUEST, error))
                     other.link.hang_up()
 
@@ -185,20 +232,20 @@ class RanksDoor(ABC):
         blocks = await asyncio.to_thread(lambda: BlockMap(parse_layout(document)))
         self.owners = Owners(blocks, {one.number: one.part.blocks for one in ordered if one.part is not None})
         digests = self.offered(ordered)
-        joined = self.make_link(last)
-        await self.session_attached(joined)
+        joined = self._joining = self.make_link(last)
+        await self.session.attached(joined)
         opened = False
         try:
             offers = tuple(digests) if is_resumed else digests[:1]
-            await self.session_message(joined, Open(len(document), False, offers, is_resumed))
-            await self.session_data(joined, memoryview(document))
-            await self.session_message(joined, End())
+            await self.session.message(joined, Open(len(document), False, offers, is_resumed))
+            await self.session.data(joined, memoryview(document))
+            await self.session.message(joined, End())
             opened = True
         finally:
             if not opened:
+                self.joined = None
                 joined.lose()
-                await self.session_detached(joined, "the ranks could not open")
-        self.joined = joined
+                await self.session.detached(joined, "the ranks could not open")
 
     def offered(self, ordered: list[Rank]) -> tuple[str, ...]:
         """Digests of what all ranks together can go on from, the best first.
@@ -224,8 +271,9 @@ class RanksDoor(ABC):
 
     async def say_opened(self, message: Opened) -> None:
         """OPENED to all, each with what it adds to the version's digest."""
+        self.joined = self._joining  # a rank may go on as soon as it hears this, before the last one has
         shares = self._offers.get(message.digest or "", {})
-        for rank in self.ranks.values():
+        for rank in list(self.ranks.values()):  # one may go away meanwhile
             rank.is_ready = False
             rank.document = bytearray()
             if rank.number in shares:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from sync_runtime.codec.frame import END_RECORD, pack_header
 from sync_runtime.errors import ChainError, LibraryLostError, LocalProtocolError, SyncError
 from sync_runtime.local.faults import to_error, to_message
-from sync_runtime.local.link import LibraryLink
 from sync_runtime.local.messages import (
     Anchor,
     Blocks,
@@ -55,8 +54,7 @@ class PublisherRanks(RanksDoor):
     """Handles one publisher, or the ranks of one."""
 
     def __init__(self, session: PublisherSession) -> None:
-        super().__init__()
-        self._session = session
+        super().__init__(session)
         self._round: Round | None = None
         self._running: asyncio.Task[None] | None = None
         self._owed: dict[int, SyncError] = {}
@@ -64,66 +62,26 @@ class PublisherRanks(RanksDoor):
         self._asked: dict[int, deque[_Fetch]] = {}
         """By rank: requests for blocks that it has not answered, the oldest first."""
 
-    async def session_attached(self, library: RanksLink) -> None:
-        """The ranks are about to open."""
-        await self._session.attached(library)
-
-    async def session_message(self, library: RanksLink, message: Message) -> None:
-        """All of them say something."""
-        await self._session.message(library, message)
-
-    async def session_data(self, library: RanksLink, data: memoryview) -> None:
-        """Bytes of all of them."""
-        await self._session.data(library, data)
-
-    async def session_detached(self, library: RanksLink, reason: str) -> None:
-        """They are gone."""
-        await self._session.detached(library, reason)
-
     def make_link(self, rank: Rank) -> RanksLink:
         """The ranks as one library."""
-        return RanksLink(rank.link.hello, self._say, self._hang_up)
+        return RanksLink(rank.link.hello, self._say, self.hang_up)
 
-    # --- what libraries say ------------------------------------------------------------------------------------------
+    # --- what ranks say ----------------------------------------------------------------------------------------------
 
-    async def attached(self, library: LibraryLink) -> None:
-        """A library is in."""
-        if library.hello.world_size > 1:
-            await self.enter(library)
-        else:
-            await self._session.attached(library)
-
-    async def message(self, library: LibraryLink, message: Message) -> None:
-        """A message of a library."""
-        rank = self.rank_of(library)
-        if rank is None:
-            await self._session.message(library, message)
-        else:
-            await self._heard(rank, message)
-
-    async def data(self, library: LibraryLink, data: memoryview) -> None:
-        """Bytes of a library's stream."""
-        rank = self.rank_of(library)
-        if rank is None:
-            await self._session.data(library, data)
-        elif rank.stream == "OPEN":
+    async def came(self, rank: Rank, data: memoryview) -> None:
+        """Bytes of one rank's stream."""
+        if rank.stream == "OPEN":
             rank.take_document(data)
         elif rank.stream == "ANCHOR":
             await self._blocks_came(rank, data)
         elif rank.stream == "PUBLISH" and self._round is not None:
             try:
-                await self._round.take(rank.number, data, lambda: library.is_lost)
+                await self._round.take(rank.number, data, lambda: rank.link.is_lost)
             except SyncError as error:
                 self._round.fail(error)
 
-    async def detached(self, library: LibraryLink, reason: str) -> None:
-        """A library is gone."""
-        if library.hello.world_size > 1:
-            await self.leave(library, reason)
-        else:
-            await self._session.detached(library, reason)
-
-    async def _heard(self, rank: Rank, message: Message) -> None:
+    async def heard(self, rank: Rank, message: Message) -> None:
+        """A message of one rank."""
         match message:
             case Part():
                 rank.part = message
@@ -141,7 +99,7 @@ class PublisherRanks(RanksDoor):
             case Close():
                 rank.is_closing = True
                 if self.joined is not None and all(one.is_closing for one in self.ranks.values()):
-                    await self._session.message(self.joined, message)
+                    await self.session.message(self.joined, message)
             case Note():
                 return
             case _:
@@ -184,8 +142,8 @@ class PublisherRanks(RanksDoor):
         if self._round is None:
             size = rank.link.hello.world_size
             self._round = Round(
-                owners, size, lambda said: self._session.message(joined, said),
-                lambda data: self._session.data(joined, data),
+                owners, size, lambda said: self.session.message(joined, said),
+                lambda data: self.session.data(joined, data),
             )  # fmt: skip
             self._running = asyncio.create_task(self._run(self._round, joined), name="ranks-publish")
         try:
@@ -230,10 +188,6 @@ class PublisherRanks(RanksDoor):
             case _:
                 raise LocalProtocolError(f"a publisher's ranks are not told {type(message).__name__}")
 
-    def _hang_up(self) -> None:
-        for rank in self.ranks.values():
-            rank.link.hang_up()
-
     # --- anchor blocks -----------------------------------------------------------------------------------------------
 
     async def _ask(self, ranges: Ranges) -> None:
@@ -245,7 +199,10 @@ class PublisherRanks(RanksDoor):
         fetch = _Fetch(ranges, parts, feeds, raw_anchor_bytes(owners.blocks, numbers))
         for number, part in parts.items():
             self._asked.setdefault(number, deque()).append(fetch)
-            await self.ranks[number].link.send(Blocks(part))
+            rank = self.ranks.get(number)
+            if rank is None:
+                raise LibraryLostError(f"rank {number} went away before it could be asked for blocks")
+            await rank.link.send(Blocks(part))
 
     def _anchor_begins(self, rank: Rank, message: Anchor) -> None:
         asked = self._asked.get(rank.number)
@@ -255,9 +212,10 @@ class PublisherRanks(RanksDoor):
         rank.stream = "ANCHOR"
 
     async def _blocks_came(self, rank: Rank, data: memoryview) -> None:
-        fetch = self._asked[rank.number][0]
-        if fetch.is_over:
+        asked = self._asked.get(rank.number)
+        if not asked or asked[0].is_over:  # another rank went away, and whoever wanted them with it
             return
+        fetch = asked[0]
         try:
             fetch.feeds[rank.number].feed(data)
             if sum(feed.waiting_bytes for feed in fetch.feeds.values()) > fetch.limit_bytes:
@@ -266,7 +224,10 @@ class PublisherRanks(RanksDoor):
             await self._fail(fetch, error)
 
     async def _blocks_ended(self, rank: Rank, message: End | Cancel) -> None:
-        fetch = self._asked[rank.number].popleft()
+        asked = self._asked.get(rank.number)
+        if not asked:
+            return
+        fetch = asked.popleft()
         fetch.ended.add(rank.number)
         if fetch.is_over:
             return
@@ -288,9 +249,9 @@ class PublisherRanks(RanksDoor):
         whole = pack_header(header_of(owners, "anchor")) + records + END_RECORD
         # The session waits for nothing in these three: bytes of a publish cannot come in between.
         lineage, seq = next(iter(fetch.versions))
-        await self._session.message(joined, Anchor(lineage, seq, fetch.ranges))
-        await self._session.data(joined, memoryview(whole))
-        await self._session.message(joined, End())
+        await self.session.message(joined, Anchor(lineage, seq, fetch.ranges))
+        await self.session.data(joined, memoryview(whole))
+        await self.session.message(joined, End())
 
     async def _no_blocks(self, rank: Rank, error: SyncError) -> None:
         asked = self._asked.get(rank.number)
@@ -302,7 +263,7 @@ class PublisherRanks(RanksDoor):
         if not fetch.is_over and joined is not None:
             fetch.is_over = True
             with contextlib.suppress(SyncError):
-                await self._session.message(joined, to_message("BLOCKS", error))
+                await self.session.message(joined, to_message("BLOCKS", error))
 
     def _known_owners(self) -> Owners:
         if self.owners is None:

@@ -45,7 +45,9 @@ class Round:
         return {rank: end.totals.digest for rank, end in self._ends.items() if end.totals is not None}
 
     def begin(self, rank: int, message: Publish) -> None:
-        """PUBLISH of a rank."""
+        """PUBLISH of a rank; raises LocalProtocolError for a second one before the first was answered."""
+        if rank in self._requests:
+            raise LocalProtocolError(f"rank {rank} publishes again before the version under way is durable")
         self._requests[rank] = message
         self._feeds[rank] = RecordFeed(rank, header_of(self._owners, message.codec), self._owners)
         self._news.set()

@@ -8,7 +8,6 @@ from functools import partial
 
 from sync_runtime.errors import DigestError, LibraryLostError, LocalProtocolError, SyncError, WrongBaseError
 from sync_runtime.local.faults import to_message
-from sync_runtime.local.link import LibraryLink
 from sync_runtime.local.messages import (
     Activate,
     Activated,
@@ -53,8 +52,7 @@ class EngineRanks(RanksDoor):
     """Handles one subscriber, or the ranks of one."""
 
     def __init__(self, session: EngineSession) -> None:
-        super().__init__()
-        self._session = session
+        super().__init__(session)
         self._chain: list[VersionRef] = []
         """What all ranks have: the live version, then those staged over it."""
         self._stage: Stage | None = None
@@ -63,27 +61,11 @@ class EngineRanks(RanksDoor):
         self._waiting: dict[type[Message], dict[int, Message]] = {}
         """What ranks have said that counts once all have said it."""
 
-    async def session_attached(self, library: RanksLink) -> None:
-        """The ranks are about to open."""
-        await self._session.attached(library)
-
-    async def session_message(self, library: RanksLink, message: Message) -> None:
-        """All of them say something."""
-        await self._session.message(library, message)
-
-    async def session_data(self, library: RanksLink, data: memoryview) -> None:
-        """Bytes of all of them."""
-        await self._session.data(library, data)
-
-    async def session_detached(self, library: RanksLink, reason: str) -> None:
-        """They are gone."""
-        await self._session.detached(library, reason)
-
     def make_link(self, rank: Rank) -> RanksLink:
         """The ranks as one library."""
         self._chain, self._stage = [], None
         self._waiting.clear()
-        return RanksLink(rank.link.hello, self._say, self._hang_up, self._send_stream)
+        return RanksLink(rank.link.hello, self._say, self.hang_up, self._send_stream)
 
     def offered(self, ordered: list[Rank]) -> tuple[str, ...]:
         """The digest of the live weights; copies that are not alike make it one that nobody knows."""
@@ -95,21 +77,11 @@ class EngineRanks(RanksDoor):
         self._stage = None
         self._waiting.clear()
 
-    # --- what libraries say ------------------------------------------------------------------------------------------
+    # --- what ranks say ----------------------------------------------------------------------------------------------
 
-    async def attached(self, library: LibraryLink) -> None:
-        """A library is in."""
-        if library.hello.world_size > 1:
-            await self.enter(library)
-        else:
-            await self._session.attached(library)
-
-    async def message(self, library: LibraryLink, message: Message) -> None:
-        """A message of a library."""
-        rank = self.rank_of(library)
-        if rank is None:
-            await self._session.message(library, message)
-        elif isinstance(message, Open):
+    async def heard(self, rank: Rank, message: Message) -> None:
+        """A message of one rank."""
+        if isinstance(message, Open):
             self.begin_open(rank, message)
             rank.stream = "OPEN"
         elif isinstance(message, End | Cancel):
@@ -121,24 +93,13 @@ class EngineRanks(RanksDoor):
         elif self.joined is None:
             raise LocalProtocolError(f"{name_of(message)} came before all ranks were open")
         else:
-            await self._heard(rank, self.joined, message)
+            await self._said(rank, self.joined, message)
 
-    async def data(self, library: LibraryLink, data: memoryview) -> None:
-        """Bytes of a library's stream."""
-        rank = self.rank_of(library)
-        if rank is None:
-            await self._session.data(library, data)
-        else:
-            rank.take_document(data)
+    async def came(self, rank: Rank, data: memoryview) -> None:
+        """Bytes of one rank's layout."""
+        rank.take_document(data)
 
-    async def detached(self, library: LibraryLink, reason: str) -> None:
-        """A library is gone."""
-        if library.hello.world_size > 1:
-            await self.leave(library, reason)
-        else:
-            await self._session.detached(library, reason)
-
-    async def _heard(self, rank: Rank, joined: RanksLink, message: Message) -> None:
+    async def _said(self, rank: Rank, joined: RanksLink, message: Message) -> None:
         match message:
             case Share(digest=digest):
                 self._shares[rank.number] = digest
@@ -147,7 +108,7 @@ class EngineRanks(RanksDoor):
             case Error(request="STAGE"):
                 if self._stage is not None:
                     self._stage = None
-                    await self._session.message(joined, message)
+                    await self.session.message(joined, message)
             case Activate() | Activated() | Scrub(state=False):
                 asked = self._waiting.setdefault(type(message), {})
                 asked[rank.number] = message
@@ -156,7 +117,7 @@ class EngineRanks(RanksDoor):
                     await self._all_said(joined, type(message), asked)
             case Note():
                 if rank.number == 0:
-                    await self._session.message(joined, message)
+                    await self.session.message(joined, message)
             case _:
                 raise LocalProtocolError(f"one of several subscribers does not send {name_of(message)}")
 
@@ -202,13 +163,13 @@ class EngineRanks(RanksDoor):
         shares = [self._shares[number] for number in sorted(self._staged) if number in self._shares]
         if not is_repair and (len(shares) < len(self._staged) or summed(shares) != stage.digest):
             error = DigestError("what the ranks staged does not add up to the version's digest")
-            await self._session.message(joined, to_message("STAGE", error))
+            await self.session.message(joined, to_message("STAGE", error))
             joined.hang_up()
             return
         if not is_repair:
             self._chain = [ref] if stage.base is None else [*self._chain, ref]
         timings = joined_timings(one.timings_us for one in self._staged.values())
-        await self._session.message(joined, Staged(stage.lineage, stage.seq, timings))
+        await self.session.message(joined, Staged(stage.lineage, stage.seq, timings))
 
     # --- what all ranks say together ---------------------------------------------------------------------------------
 
@@ -231,7 +192,7 @@ class EngineRanks(RanksDoor):
         if chosen is None:
             await self._tell(Go(NOTHING.lineage, NOTHING.seq, 0))
         else:
-            await self._session.message(joined, Activate(chosen.lineage, chosen.seq))
+            await self.session.message(joined, Activate(chosen.lineage, chosen.seq))
 
     async def _activated(self, joined: RanksLink, done: list[Activated]) -> None:
         refs = {VersionRef(one.lineage, one.seq) for one in done}
@@ -240,7 +201,7 @@ class EngineRanks(RanksDoor):
             joined.hang_up()
             raise LocalProtocolError("ranks activated different versions: their full digest decides")
         self._chain = self._chain[self._chain.index(ref) :]
-        await self._session.message(joined, Activated(ref.lineage, ref.seq, max(one.pause_us for one in done)))
+        await self.session.message(joined, Activated(ref.lineage, ref.seq, max(one.pause_us for one in done)))
 
     async def _scrub(self, joined: RanksLink, asked: list[Scrub]) -> None:
         refs = {VersionRef(one.lineage, one.seq) for one in asked}
@@ -250,7 +211,7 @@ class EngineRanks(RanksDoor):
         # A copy that is wrong is in nobody's sum: where blocks are named, the scrub has not passed.
         digest = None if wrong else summed(one.digest for one in asked if one.digest is not None)
         ref = next(iter(refs))
-        await self._session.message(joined, Scrub(ref.lineage, ref.seq, digest, to_ranges(wrong), False))
+        await self.session.message(joined, Scrub(ref.lineage, ref.seq, digest, to_ranges(wrong), False))
 
     # --- what the session tells --------------------------------------------------------------------------------------
 
@@ -272,10 +233,6 @@ class EngineRanks(RanksDoor):
     async def _tell(self, message: Message) -> None:
         for rank in list(self.ranks.values()):
             await rank.link.send_quietly(message)
-
-    def _hang_up(self) -> None:
-        for rank in self.ranks.values():
-            rank.link.hang_up()
 
 
 def _wants(rank: Rank, number: int) -> bool:

@@ -20,17 +20,9 @@ from sync_runtime.session.position import lead_on
 from sync_runtime.session.relay.economy import Economy
 from sync_runtime.session.relay.news import News
 from sync_runtime.session.relay.objects import Objects
-from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, offer
+from sync_runtime.session.shelf import Child, ChildView, Shelved, Supply, covered, offer, spoken_now
 from sync_runtime.session.versions import Versions
-from sync_runtime.transport.messages import (
-    Drop,
-    Follow,
-    Head,
-    LayoutDocument,
-    Message,
-    Status,
-    Want,
-)
+from sync_runtime.transport.messages import Drop, Follow, Head, LayoutDocument, Message, Status, Want
 
 _log = logging.getLogger(__name__)
 MAX_AHEAD = 2
@@ -232,7 +224,7 @@ class Distributor:
         """Nobody can make it: whoever waits is told."""
         for number, want in self._asked.pop(key, {}).items():
             view = self._children.get(number)
-            if view is None:
+            if view is None or self._versions.fence.speaker is None:
                 continue
             if want is None:
                 view.following = False  # it says anew what it holds, or that it wants whole weights
@@ -244,6 +236,10 @@ class Distributor:
     def add_signer(self, certificates: str) -> None:
         """A trainer's certificates, for all children."""
         self._news.add_signer(self._links(), certificates)
+
+    def tell_term(self) -> None:
+        """A trainer proved its term: all children are told."""
+        self._news.tell_term(self._links())
 
     def tell_index(self, lineage: str) -> None:
         """A lineage became known: all children are told of its versions."""
@@ -335,14 +331,18 @@ class Distributor:
         """Whether a transfer was begun; a link that has just ended, or has enough to do, takes none."""
         if self._draining:
             return False
-        layout = shelved.begin.layout
+        begin = spoken_now(shelved.begin, self._versions)
+        if begin is None:  # before a trainer proved its term nothing is offered under it
+            view.postponed[shelved.key] = have
+            return False
+        layout = begin.layout
         if layout not in view.layouts:
             document = self._supply.layout(layout)
             if document is not None:
                 view.link.send(LayoutDocument(document))
                 view.layouts.add(layout)
         try:
-            transfer = view.link.begin(shelved.begin, shelved.source)
+            transfer = view.link.begin(begin, shelved.source)
         except TransportError:
             view.postponed[shelved.key] = have  # of no use where the link has ended: it is forgotten with the child
             return False

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sync_runtime.control.api import ControlServer
-from sync_runtime.settings import Address
+from sync_runtime.settings import Address, everywhere
 
 
 class View:
@@ -112,3 +112,19 @@ def test_drain_and_reload_are_asked_for_by_post_only() -> None:
 
     ask(view, question)
     assert view.asked == ["drain", "reload"]
+
+
+def test_a_server_for_all_addresses_answers_on_those_of_ipv4() -> None:
+    """A kubelet probes a pod by the family of its cluster."""
+
+    async def run() -> None:
+        server = ControlServer(View(), everywhere(0))
+        await server.start()
+        try:
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://127.0.0.1:{server.port}/livez") as answer:
+                    assert answer.status == 200
+        finally:
+            await server.close()
+
+    asyncio.run(run())

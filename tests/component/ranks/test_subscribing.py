@@ -21,6 +21,7 @@ import torch
 from sync_runtime import Publisher, Shard, Subscriber
 from sync_runtime.errors import SyncError
 from sync_runtime.local.messages import Staged
+from sync_runtime.session.members import EngineSession
 from sync_runtime.session.ranks.door import Rank
 from sync_runtime.session.ranks.link import RanksLink
 from sync_runtime.session.ranks.subscribing import EngineRanks
@@ -203,3 +204,35 @@ def test_wrong_bits_of_one_rank_are_found_and_mended(group: InsideGroup) -> None
     wait_for(mended, 30, what="the repair")
     assert together(*(one.scrub for one in engine.subscribers)) == [True, True]
     engine.close()
+
+
+@pytest.mark.parametrize("moment", ["DeviceSubscriber.apply:before:1", "DeviceSubscriber.apply:after:1"])
+def test_a_rank_killed_between_leave_and_its_word_for_it_leaves_no_half_version(
+    group: InsideGroup, moment: str
+) -> None:
+    whole = whole_state()
+    part = rank_state(whole, 0, 2)
+    publisher = Publisher(one_rank(whole, 2), socket=group.socket("trainer-0"), coder="library")
+    with start_rank(group, 1, f"sync_runtime.library.device_stage:{moment}") as doomed:
+        subscriber = subscribed(group, part, 0, 2, timeout=60.0, patience=30.0)
+        train_whole(whole, 1)
+        published = publisher.publish(step=1)
+        with suppress(SyncError):  # leave was given to both; this rank may hear of the other's end before it switches
+            wait_for(lambda: subscriber.activate() == published, 60, what="leave for version 1")
+        assert doomed.wait(30) == -signal.SIGKILL
+    assert same_part(part, whole)
+    engine = group.sidecars["eu-0"].role.engine
+    assert isinstance(engine, EngineSession)
+    assert engine.live is None or engine.live.seq == 0  # half of the ranks: no version is claimed
+    with start_rank(group, 1) as back:
+
+        def ended() -> bool:
+            with suppress(SyncError):  # the other rank is still starting
+                subscriber.activate()
+            return back.poll() is not None
+
+        wait_for(ended, 60, what="version 1 in both ranks")
+        said = back.communicate(timeout=60)[0]
+    assert said.split() == ["1", published.digest]
+    assert same_part(part, whole)
+    together(subscriber.close, lambda: publisher.close(0.0))

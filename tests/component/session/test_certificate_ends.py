@@ -10,8 +10,9 @@ import pytest
 
 from sync_runtime import Publisher, Subscriber
 from sync_runtime.identity.ca import load_ca, make_request, sign_request
-from sync_runtime.identity.files import CERTIFICATE_FILE, KEY_FILE, PUBLIC_MODE, read_folder, write_file
-from sync_runtime.identity.keys import read_key
+from sync_runtime.identity.files import CERTIFICATE_FILE, KEY_FILE, KEY_MODE, PUBLIC_MODE, read_folder, write_file
+from sync_runtime.identity.keys import key_pem, make_key, read_key
+from sync_runtime.sidecar.fences import FILE
 from sync_runtime.transport.listener import Listener
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Member, wait_for
@@ -32,11 +33,14 @@ def group(tmp_path: Path) -> Iterator[InsideGroup]:
         yield made
 
 
-def renew(group: InsideGroup, name: str, lifetime: datetime.timedelta) -> datetime.datetime:
-    """A new certificate for the member's own key; when it ends."""
+def renew(group: InsideGroup, name: str, lifetime: datetime.timedelta, *, new_key: bool = False) -> datetime.datetime:
+    """A new certificate for the member's own key, or for a new one; when it ends."""
     certs = group.folder / "certs"
     authority = load_ca((certs / "ca.crt").read_bytes(), (certs / "ca.key").read_bytes())
     identity, key = read_folder(certs / name).identity, read_key((certs / name / KEY_FILE).read_bytes())
+    if new_key:
+        key = make_key()
+        write_file(certs / name / KEY_FILE, key_pem(key), mode=KEY_MODE, replace=True)
     now = datetime.datetime.now(datetime.UTC)
     certificate = sign_request(authority, make_request(identity, key), identity, now=now, lifetime=lifetime)
     write_file(certs / name / CERTIFICATE_FILE, certificate, mode=PUBLIC_MODE, replace=True)
@@ -85,3 +89,18 @@ def test_a_child_ends_the_link_to_a_parent_that_goes_on_with_a_certificate_that_
     wait_for(lambda: group.ask("eu-1", "/v1/status")["report"].get("parent") is None, what="the end of the link")
     renew(group, "eu-0", DAY)
     wait_for(lambda: group.ask("eu-1", "/v1/status")["report"].get("parent") == "eu-0", what="a new link")
+
+
+def test_a_trainer_with_a_new_key_proves_its_term_anew_to_everyone_below(group: InsideGroup) -> None:
+    group.start_all()
+    fences = {name: group.sidecars[name].versions.fence for name in ("trainer-0", "eu-0", "eu-1")}
+    before = fences["trainer-0"].proof
+    assert before is not None
+    wait_for(lambda: {fence.proof for fence in fences.values()} == {before}, what="the proof everywhere")
+    renew(group, "trainer-0", DAY, new_key=True)
+    wait_for(lambda: fences["trainer-0"].proof != before, what="a new proof")
+    wait_for(lambda: len({fence.proof for fence in fences.values()}) == 1, what="the new proof everywhere")
+    assert {fence.term for fence in fences.values()} == {before.term}
+    kept = fences["eu-1"].proof
+    assert kept is not None
+    wait_for(lambda: kept.signature in (group.sidecars["eu-1"].spool.path / FILE).read_text(), what="it on disk")

@@ -15,6 +15,7 @@ from sync_runtime.transport.events import (
     BucketKept,
     BucketsAcked,
     ChildGone,
+    Event,
     MessageArrived,
     ParentGone,
     PayloadDone,
@@ -22,9 +23,9 @@ from sync_runtime.transport.events import (
     StreamSample,
 )
 from sync_runtime.transport.loopback import MemorySink, MemorySource, missing
-from sync_runtime.transport.messages import Abort, Drop, Follow, ManifestEnvelope, Want
+from sync_runtime.transport.messages import Abort, Begin, Drop, Follow, ManifestEnvelope, Want
 from sync_runtime.transport.stream import ReceiveStream
-from tests.component.transport.rig import Child, Parent, begin, payload, wait_until
+from tests.component.transport.rig import Child, Parent, Recorder, begin, payload, wait_until
 
 pytestmark = pytest.mark.timeout(30)
 MakeParent = Callable[..., Parent]
@@ -235,6 +236,32 @@ def test_a_full_disk_at_the_child_drops_the_object_and_says_so(make_parent: Make
     drop = parent.events.wait(MessageArrived).message
     assert isinstance(drop, Drop)
     assert drop.reason == "SpoolFull"
+
+
+def test_a_bucket_that_cannot_be_kept_is_told_after_the_begin_of_its_transfer(
+    make_parent: MakeParent, make_child: MakeChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the session would take the transfer, which is dropped by then, for one that is on its way."""
+
+    class FullSink(MemorySink):
+        def put(self, **bucket: object) -> bool:
+            raise SpoolFullError("no room for another bucket")
+
+    record = Recorder.__call__
+
+    def late(self: Recorder, event: Event) -> None:
+        if isinstance(event, MessageArrived) and isinstance(event.message, Begin):
+            time.sleep(0.3)  # a thread that was not given the processor
+        record(self, event)
+
+    monkeypatch.setattr(Recorder, "__call__", late)
+    parent = make_parent()
+    child = make_child([parent.endpoint], sink=FullSink())
+    _, source = payload(4)
+    parent.link().begin(begin(), source, range(4))
+    child.events.wait(BucketFailed)
+    told = [event for event in child.events.everything() if isinstance(event, MessageArrived | BucketFailed)]
+    assert isinstance(told[0], MessageArrived)
 
 
 def test_an_object_that_vanishes_at_the_parent_is_aborted_not_silent(

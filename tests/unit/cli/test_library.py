@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncgroup import cli
+from syncgroup.commands.library import hash_of
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -38,3 +39,28 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path, capsys: p
     assert cli.main(["library", "--output", str(tmp_path / "file" / "library")]) != 0
     assert "cannot be copied" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_copy_has_the_hash_that_its_original_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "library"
+    assert cli.main(["library", "--hash"]) == 0
+    said = capsys.readouterr().out.strip()
+    assert cli.main(["library", "--output", str(folder)]) == 0
+    assert hash_of(folder / "sync_runtime") == said
+    (folder / "sync_runtime" / "__pycache__").mkdir()
+    (folder / "sync_runtime" / "__pycache__" / "a.pyc").write_bytes(b"x")
+    assert hash_of(folder / "sync_runtime") == said
+    (folder / "sync_runtime" / "errors.py").write_bytes(b"")
+    assert hash_of(folder / "sync_runtime") != said
+
+
+def test_the_hash_knows_names_bytes_and_folders_apart(tmp_path: Path) -> None:
+    sets: list[dict[str, bytes]] = [{"a": b"b"}, {"ab": b""}, {"a": b"", "b": b""}, {"a/b": b""}, {"a": b"b", "c": b""}]
+    hashes = set()
+    for number, files in enumerate(sets):
+        for name, data in files.items():
+            path = tmp_path / str(number) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        hashes.add(hash_of(tmp_path / str(number)))
+    assert len(hashes) == len(sets)

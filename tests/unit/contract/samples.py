@@ -11,6 +11,8 @@ from sync_runtime.contract.base import Model, submodel
 CRDS_DIR = Path(__file__).resolve().parents[3] / "crds"
 EXAMPLES = sorted((CRDS_DIR / "examples").glob("*.yaml"))
 BAD_EXAMPLES = sorted((CRDS_DIR / "examples" / "bad").glob("*.yaml"))
+STALLED_EXAMPLES = sorted((CRDS_DIR / "examples" / "stalled").glob("*.yaml"))
+"""Valid ones that end in a condition; the operator's tests pin which."""
 
 
 def minimal_group() -> dict[str, Any]:

@@ -27,7 +27,7 @@ ALL: list[x.Message] = [
     x.Failure(3, "LocalError", "no", retry=True), EXPORT, x.Opened(1), x.Validate(1, 2), x.Valid(1, 2),
     x.Publish(1, -5, "label"), x.Published(1, VERSION), x.Activate(1), x.Activated(1, None), x.Activated(1, VERSION),
     x.Scrub(1), x.Scrubbed(1, passed=True), x.Note(None), x.Close(1, 30_000), x.Closed(1, drained=False),
-    x.State(VERSION, None, stale=True, poisoned=False),
+    x.State(VERSION, None, stale=True, poisoned=False), x.Beat(None, 0), x.Beat("Publish", 31_000),
 ]  # fmt: skip
 
 

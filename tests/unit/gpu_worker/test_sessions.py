@@ -148,7 +148,7 @@ def opened(path: Path, state: State) -> Iterator[tuple[sessions.PublisherSession
 def test_a_publisher_whose_thread_ended_says_so(tmp_path: Path, state: State) -> None:
     with opened(tmp_path, state) as (session, _):
         session.watch()
-        session._session._connection.close()
+        session._session.cut()
         with pytest.raises(LocalError, match="its thread failed"):
             session.watch()
 
@@ -172,7 +172,7 @@ def test_closing_does_not_wait_for_a_publish_under_way(tmp_path: Path, state: St
         closing.start()
         closing.join(5.0)
         is_closed = not closing.is_alive()
-        session._connection.close()  # so that the test ends where it fails
+        session._session.cut()  # so that the test ends where it fails
         thread.join(5.0)
         assert is_closed
         assert found

@@ -60,6 +60,13 @@ def test_the_prefix_is_the_one_of_the_format() -> None:
     assert stated[1].encode() + b"\0" == signing.SIGNED_PREFIX
 
 
+def test_the_prefix_of_a_term_is_the_one_of_the_protocol() -> None:
+    page = (Path(sync_runtime.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
+    stated = re.search(r"Ed25519 over the bytes `([^`]+)`, NUL, group uid", page)
+    assert stated is not None
+    assert stated[1].encode() + b"\0" == signing.TERM_PREFIX
+
+
 def test_every_changed_byte_is_noticed(signer: Signer, trusted: TrustedSigners) -> None:
     trusted.add(signer.chain_pem)
     signature = signer.sign(DOCUMENT)

@@ -8,6 +8,7 @@ import pytest
 from sync_runtime.contract import names
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator.manifests.children import children_of
+from syncgroup_operator.manifests.objects import member_role
 from syncgroup_operator.planning.decision import Seat
 from syncgroup_operator.planning.diff import Wanted
 from syncgroup_operator.planning.observation import Place, Slot
@@ -103,6 +104,10 @@ def test_members_may_renew_their_leases_and_read_their_plans_and_nothing_else() 
     assert (plans["resources"], plans["verbs"]) == (["configmaps"], ["get", "list", "watch"])
     regions = ("eu-central-1", "eu-north-1")
     assert plans["resourceNames"] == sorted(names.plan_name(KEY, "frankfurt", region) for region in regions)
+
+
+def test_a_role_without_names_allows_nothing_instead_of_everything() -> None:
+    assert member_role(observation(), "local", HUB_ID, leases=[], plans=[])["rules"] == []
 
 
 def test_the_role_is_given_to_the_accounts_that_the_templates_name_there() -> None:

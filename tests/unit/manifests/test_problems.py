@@ -61,6 +61,7 @@ CONFLICTS = {
     "subdomain": (template(subdomain="mine"), f"{TEMPLATE}.spec.subdomain", "remove"),
     "the host's network": (template(hostNetwork=True), f"{TEMPLATE}.spec.hostNetwork", "ports"),
     "a full name as hostname": (template(setHostnameAsFQDN=True), f"{TEMPLATE}.spec.setHostnameAsFQDN", "longer"),
+    "the DNS of the node": (template(dnsPolicy="Default"), f"{TEMPLATE}.spec.dnsPolicy", "DNS"),
     "another system": (template(os={"name": "windows"}), f"{TEMPLATE}.spec.os.name", "Linux"),
     "a label of ours": (
         {**template(), "metadata": {"labels": {"syncgroup.dev/role": "x"}}},

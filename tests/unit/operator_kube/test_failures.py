@@ -47,7 +47,13 @@ def test_the_time_to_wait_comes_from_header_or_body() -> None:
 
 
 def test_odd_answers_still_give_a_sentence() -> None:
-    answers: list[dict[str, Any]] = [{}, {"message": 3}, {"message": ""}, {"details": []}, {"details": {"retryAfterSeconds": "7"}}]
+    answers: list[dict[str, Any]] = [
+        {},
+        {"message": 3},
+        {"message": ""},
+        {"details": []},
+        {"details": {"retryAfterSeconds": "7"}},
+    ]
     for answer in answers:
         assert "no reason given" in str(error_of("eu", "x", 500, answer))
     assert len(str(error_of("eu", "x", 500, {"message": "a" * 10**6}))) < 2000

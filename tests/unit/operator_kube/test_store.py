@@ -71,6 +71,23 @@ def test_a_changed_report_a_new_holder_and_a_late_renewal_wake() -> None:
     assert store.groups == {}
 
 
+def test_the_shortest_held_lease_is_known() -> None:
+    store = Store(CLUSTER)
+    assert store.shortest_lease_s is None
+    store.put_lease(lease(), 1.0)
+    other = lease()
+    other["metadata"] |= {"name": "other", "uid": "l-2"}
+    other["spec"]["leaseDurationSeconds"] = 5
+    store.put_lease(other, 1.0)
+    assert store.shortest_lease_s == 5
+    other["spec"] = {}
+    store.put_lease(other, 2.0)
+    assert store.shortest_lease_s == 30
+    store.put_lease(lease("b"), 3.0)
+    store.drop_lease(lease())
+    assert store.shortest_lease_s is None
+
+
 def test_a_child_wakes_by_its_version() -> None:
     store = Store(CLUSTER)
     assert list(store.put_child(config_map("7"))) == [(UID, Why.CHILD)]

@@ -7,10 +7,12 @@ with their node, get deleted politely or at once. Only `observe` looks through t
 from __future__ import annotations
 
 import datetime
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sync_runtime.contract import names
+from sync_runtime.contract.plan import Plan
 from sync_runtime.contract.reports import MemberReport
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator.planning.decide import decide
@@ -97,14 +99,15 @@ class World:
     next_uid: int = 0
     children: dict[str, dict[ObjectKey, ChildView]] = field(default_factory=dict)
     reports: dict[Slot, dict[str, Any]] = field(default_factory=dict)
-    plans: dict[Place, Any] = field(default_factory=dict)
+    plans: dict[Place, Plan] = field(default_factory=dict)
     _told: dict[tuple[Slot, Place, str], MemberReport] = field(default_factory=dict)
     _heard: dict[tuple[str, Slot], tuple[str, int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         spec = self.group.spec
-        places = [place for rollout in spec.rollouts for place in (rollout, *rollout.placement.fallback)]
-        for name in sorted({"local", spec.trainer.cluster, *(place.cluster for place in places)}):
+        fallbacks = (place.cluster for rollout in spec.rollouts for place in rollout.placement.fallback)
+        homes = (rollout.cluster for rollout in spec.rollouts)
+        for name in sorted({"local", spec.trainer.cluster, *homes, *fallbacks}):
             self.clusters.setdefault(name, Cluster(connected_s=self.now_s))
         self.state = self.state or GroupState(group_uid=UID).to_json()
 
@@ -119,7 +122,7 @@ class World:
             now_s=self.now_s,
             now=self.now,
             clusters={name: self._view(name, cluster) for name, cluster in self.clusters.items()},
-            template_hashes={role: self.template for role in self.roles()},
+            template_hashes=dict.fromkeys(self.roles(), self.template),
         )
 
     def decide(self) -> Decision:
@@ -146,7 +149,10 @@ class World:
             cluster = self.clusters[seat.place.cluster]
             if seat.create and cluster.connected_s is not None and seat.slot not in cluster.pods:
                 self.make_pod(seat.slot, seat.place, term=seat.term)
-        self.plans.update(decision.plans)
+        self.plans = dict(decision.plans)
+        for place, plan in decision.plans.items():
+            if self.clusters[place.cluster].connected_s is not None:
+                self._write_plan(place, plan)
 
     def settle(self, seconds: float = 60.0, passes: int = 12) -> Decision:
         """Time passes, and the operator with it."""
@@ -162,7 +168,7 @@ class World:
             if cluster.connected_s is not None:
                 cluster.connected_s = self.now_s
 
-    # -------------------------------------------------------------------------------------------------- the world's side
+    # ------------------------------------------------------------------------------------------------ the world's side
 
     def make_pod(self, slot: Slot, place: Place, term: int | None = None) -> Pod:
         self.next_uid += 1
@@ -209,6 +215,17 @@ class World:
         self.__post_init__()
 
     # -------------------------------------------------------------------------------------------------------- the views
+
+    def _write_plan(self, place: Place, plan: Plan) -> None:
+        key = ObjectKey("ConfigMap", "ml", names.plan_name(self.group.key, *place))
+        annotations = {
+            names.ANNOTATION_TERM: str(plan.term),
+            names.ANNOTATION_PLAN_REVISION: str(plan.revision),
+        }
+        metadata = {"name": key.name, "namespace": key.namespace, "annotations": annotations}
+        body = {"kind": key.kind, "metadata": metadata, "data": {names.PLAN_KEY: plan.to_json()}}
+        child = ChildView(key, f"uid-{key.name}", "1", json.dumps(body).encode())
+        self.children.setdefault(place.cluster, {})[key] = child
 
     def _view(self, name: str, cluster: Cluster) -> ClusterView:
         reachable = cluster.connected_s is not None

@@ -111,25 +111,3 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_a_missing_variable_in_a_pod_is_named() -> None:
     with pytest.raises(SettingsError, match="SYNCGROUP_GROUP is not set"):
         from_environment({})
-
-
-def test_a_pod_gets_its_settings_from_the_environment() -> None:
-    given = {
-        names.ENV_GROUP: "g",
-        names.ENV_GROUP_NAMESPACE: "ns",
-        names.ENV_GROUP_UID: "uid-1",
-        names.ENV_MEMBER: "g-trainer-0",
-        names.ENV_ROLE: "trainer",
-        names.ENV_CLUSTER: "local",
-        names.ENV_REGION: "us",
-        names.ENV_PLAN: "/plan/plan.json",
-        names.ENV_LEASE: "g-trainer-0",
-        names.ENV_POD_NAMESPACE: "ns",
-        names.ENV_POD_NAME: "g-trainer-0",
-        names.ENV_POD_UID: "pod-1",
-    }
-    settings = from_environment(given)
-    assert settings.role == "trainer"
-    assert str(settings.socket_path) == names.SOCKET_PATH
-    assert settings.lease_dir is None
-    assert from_environment({**given, names.ENV_ROLE: "workers"}).role == "rollout"

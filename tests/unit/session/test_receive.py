@@ -1,145 +1,17 @@
-"""A member's session towards its parent, over a real spool and recorded links."""
+"""What a member's session makes of its parent's messages, and what it asks for."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key, repair_key
-from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import FormatError, SpoolFullError
-from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.session.catch_up.stalls import PATIENCE_S, SILENT_S
-from sync_runtime.session.incoming import MemberContext
-from sync_runtime.session.receive import ReceiverSession
-from sync_runtime.session.relay import Distributor
-from sync_runtime.session.shelf import Supply
-from sync_runtime.session.versions import Versions
-from sync_runtime.transport.messages import Abort, Begin, Drop, Follow, Head, Index, Message, Want
-from tests.support.identities import GROUP_UID, Group
-
-A, ME, LAYOUT = "a" * 32, "d" * 32, "c" * 64
-
-
-def digest(seq: int) -> str:
-    return f"{seq:032x}"
-
-
-class Parent:
-    """A link that writes down what it is told."""
-
-    name = "trainer-0"
-
-    def __init__(self) -> None:
-        self.said: list[Message] = []
-        self.closed: list[str] = []
-
-    def send(self, message: Message) -> None:
-        self.said.append(message)
-
-    def finish(self, transfer: int) -> None:
-        """Nothing to do."""
-
-    def close(self, reason: str, message: str, *, retry: bool = True) -> None:
-        self.closed.append(reason)
-
-    def heard(self, kind: type[Message]) -> list[Message]:
-        return [message for message in self.said if isinstance(message, kind)]
-
-
-class Engine:
-    """An engine that holds what a test says."""
-
-    def __init__(self) -> None:
-        self.version: VersionRef | None = VersionRef(A, 0)
-        self.refused: set[ObjectKey] = set()
-        self.lost: list[ObjectKey] = []
-        self.mending: dict[ObjectKey, list[list[int]]] = {}
-
-    def holds(self) -> VersionRef | None:
-        return self.version
-
-    def digest(self) -> str | None:
-        return None
-
-    def out_of_service(self) -> bool:
-        return self.version is None
-
-    def learned(self) -> None:
-        """Nothing to do."""
-
-    def arrived(self, stored: StoredObject) -> None:
-        """Nothing to do."""
-
-    def no_way(self, key: ObjectKey) -> None:
-        self.lost.append(key)
-
-    def repairs(self) -> dict[ObjectKey, list[list[int]]]:
-        return self.mending
-
-
-class Scene:
-    """A session, its spool and its engine."""
-
-    def __init__(self, folder: Path, ca_pem: bytes) -> None:
-        self.spool = Spool.open(folder, max_bytes=1 << 30, max_versions=100)
-        self.versions, self.engine, self.parent = Versions(), Engine(), Parent()
-        supply = Supply(stored=self.spool.stored, layout=self.spool.layout, request=lambda key, blocks: None)
-        self.distributor = Distributor(self.versions, supply)
-        self.session = ReceiverSession(
-            MemberContext(
-                spool=self.spool,
-                versions=self.versions,
-                distributor=self.distributor,
-                signers=TrustedSigners(ca_pem, GROUP_UID),
-                group_uid=GROUP_UID,
-                codecs=lambda: ("fast",),
-                bounds=lambda: (None, None),
-                begun=lambda begin: "",
-                received=lambda key: None,
-            ),
-            self.engine,
-        )
-
-    def hear(self, *messages: Message) -> None:
-        for message in messages:
-            self.session.arrived(self.parent, message)
-
-    def keep(self, key: ObjectKey, data: bytes = b"x" * 70_000) -> None:
-        self.session.sink.put(
-            transfer=0, key=key.text, index=0, offset=0, data=memoryview(data), sha256=hashlib.sha256(data).digest()
-        )
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    pki = Group(tmp_path / "pki")
-    made = Scene(tmp_path / "spool", (pki.trainer() / "ca.crt").read_bytes())
-    yield made
-    made.spool.close()
-
-
-def index(newest: int) -> Index:
-    rows = [(seq, digest(seq)) for seq in range(newest + 1)]
-    return Index(lineage=A, term=1, incarnation=ME, start=None, versions=rows)
-
-
-def head(seq: int, term: int = 1) -> Head:
-    return Head(
-        lineage=A, seq=seq, digest=digest(seq), step=None, term=term, incarnation=ME, published_unix_ns=0, trace=""
-    )  # fmt: skip
-
-
-def begin(transfer: int, key: ObjectKey) -> Begin:
-    return Begin(
-        transfer=transfer, key=key.text, base=None, target_seq=key.target_seq, codec="fast", layout=LAYOUT, term=1,
-        incarnation=ME, priority=0,
-    )  # fmt: skip
+from sync_runtime.transport.messages import Abort, Drop, Follow, Want
+from tests.unit.session.receivers import A, Parent, Scene, begin, head, index
 
 
 def test_a_bucket_that_overtakes_the_head_before_it_stays(scene: Scene) -> None:
@@ -198,7 +70,7 @@ def test_an_object_that_nobody_can_make_is_told_to_the_engine(scene: Scene) -> N
 
 def test_offers_of_an_old_term_end_the_link(scene: Scene) -> None:
     scene.session.connected(scene.parent)
-    scene.hear(head(5, term=2), head(6, term=1))
+    scene.hear(scene.term(2), head(5, term=2), head(6, term=1))
     assert scene.parent.closed == ["OldTerm"]
     assert scene.session.refusals["OldTerm"] == 1
     assert scene.versions.head == VersionRef(A, 5)
@@ -230,7 +102,7 @@ def test_a_bucket_that_contradicts_its_manifest_is_the_parents_lie(scene: Scene)
     key = delta_key(A, 0, 1)
     scene.session.connected(scene.parent)
     scene.hear(index(1), head(1), begin(1, key))
-    scene.session.bucket_failed(key.text, FormatError("bucket 0 is not the one that the manifest names"))
+    scene.session.bucket_failed(scene.parent, 1, FormatError("bucket 0 is not the one that the manifest names"))
     assert scene.parent.closed == ["BadParent"]
 
 
@@ -242,7 +114,7 @@ def test_a_full_spool_is_nobodys_lie_and_is_tried_again(scene: Scene, monkeypatc
         scene.session.connected(scene.parent)
         scene.hear(index(1), head(1), begin(1, key))
         told = len(scene.parent.heard(Follow))
-        scene.session.bucket_failed(key.text, SpoolFullError("no room"))
+        scene.session.bucket_failed(scene.parent, 1, SpoolFullError("no room"))
         await asyncio.sleep(0.01)
         return len(scene.parent.heard(Follow)) - told
 
@@ -280,7 +152,9 @@ def test_a_member_that_threw_away_what_a_dead_trainer_began_says_what_it_holds(s
     scene.session.connected(scene.parent)
     scene.hear(index(4), head(4), begin(1, key))  # its trainer says that it is durable, and the rest is on its way
     told = len(scene.parent.heard(Follow))
-    scene.hear(head(3, term=2))  # a successor that does not have it, told by a parent that stays connected
+    scene.hear(
+        scene.term(2), head(3, term=2)
+    )  # a successor that does not have it, told by a parent that stays connected
     assert scene.parent.heard(Drop)[-1] == Drop(transfer=1, reason="Void")
     follow = scene.parent.heard(Follow)[told:]
     assert [(one.lineage, one.seq) for one in follow if isinstance(one, Follow)] == [(A, 3)]
@@ -338,3 +212,40 @@ def test_nothing_is_asked_for_before_the_parent_said_what_is_newest(scene: Scene
     scene.session.connected(scene.parent)
     scene.session.request(delta_key(A, 0, 5), None)
     assert scene.parent.said == []
+
+
+def test_a_bucket_that_cannot_be_kept_ends_its_object_and_whatever_else_brings_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sync_runtime.session.receive.RETRY_S", 0.0)
+    key = delta_key(A, 0, 1)
+
+    async def run() -> None:
+        scene.session.connected(scene.parent)
+        scene.hear(index(1), head(1), begin(1, key), begin(2, key))
+        scene.session.bucket_failed(scene.parent, 1, SpoolFullError("no room"))
+        assert scene.session.incoming == ()
+        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert scene.parent.heard(Drop) == [Drop(transfer=2, reason="NotKept")]  # transport dropped the first one
+    follow = scene.parent.heard(Follow)[-1]
+    assert isinstance(follow, Follow)
+    assert follow.seq == 0
+
+
+@pytest.mark.parametrize("over", ["the transfer", "the link"])
+def test_a_bucket_that_failed_in_what_is_over_disturbs_nothing(scene: Scene, over: str) -> None:
+    key, before = delta_key(A, 0, 1), scene.parent
+    scene.session.connected(scene.parent)
+    scene.hear(index(1), head(1), begin(1, key))
+    if over == "the link":
+        scene.session.gone(scene.parent)
+        scene.parent = Parent()
+        scene.session.connected(scene.parent)
+        scene.hear(index(1), head(1), begin(1, key))
+        scene.session.bucket_failed(before, 1, FormatError("of another link"))
+    else:
+        scene.session.bucket_failed(scene.parent, 7, FormatError("of another transfer"))
+    assert [one.key for one in scene.session.incoming] == [key]
+    assert scene.parent.closed == []

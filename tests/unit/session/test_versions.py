@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.errors import FormatError, OldTermError, TermConflictError
-from sync_runtime.session.versions import MAX_LINEAGES, Fence, Versions, lineage_id
+from sync_runtime.session.versions import MAX_LINEAGES, Fence, Proof, Versions, lineage_id
 
 A, B = "a" * 32, "b" * 32
 
@@ -137,11 +137,11 @@ def test_lineages_that_claim_to_begin_from_each_other_end_nothing() -> None:
 
 def test_a_new_term_may_go_on_from_a_lineage_that_was_left() -> None:
     versions = Versions()
-    versions.admit(1, A)
+    versions.admit(Proof(1, A, ""))
     versions.learn_lineage(A, [(0, digest(0))], start=None, current=False)
     versions.learn_head(VersionRef(B, 3), digest(3))
     assert not versions.learn_head(VersionRef(A, 4), digest(4))
-    versions.admit(2, A)
+    versions.admit(Proof(2, A, ""))
     assert versions.learn_head(VersionRef(A, 5), digest(5))
     assert versions.head == VersionRef(A, 5)
 

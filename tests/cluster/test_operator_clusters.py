@@ -1,0 +1,226 @@
+"""Several clusters: a hub and two remote API servers, the operator with the rights that registration gives it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sync_runtime.contract import names
+from tests.support import clusters
+from tests.support.operators import apply, condition, group_of, items, wait_condition
+from tests.support.several_clusters import PATIENCE_S, SeveralClusters, group, template
+from tools.devcluster.api import wait_until
+from tools.devcluster.config import Level
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+TESTS = 6
+EU, AP = "eu-west", "ap-south"
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeveralClusters]:
+    cluster = clusters.start(Level.PLANES, "3", kwok_nodes=2)
+    found = SeveralClusters(cluster, tmp_path_factory.mktemp("several"), TESTS)
+    found.start_operator()
+    yield found
+    found.stop_operator()
+    cluster.down()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def number() -> int:
+    """Which namespaces are this test's own."""
+    return next(_numbers)
+
+
+def lost_times(group: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["lostTime"] for one in (group.get("status") or {}).get("lostClusters") or ()}
+
+
+def test_a_group_over_three_clusters_is_ready_and_lands_in_the_mapped_namespaces_only(
+    several: SeveralClusters, number: int
+) -> None:
+    guests = f"guests-{number}"
+    with several.members(number):
+        apply(several.hub, group(number, "wide", [(EU, 2), (AP, 1)]))
+        seen = wait_condition(several.hub, f"team-{number}", "wide", "Ready", "True", timeout_s=PATIENCE_S)
+        assert seen["status"]["rolloutsReady"] == "3/3"
+        assert several.connected(EU)["status"] == several.connected(AP)["status"] == "True"
+        assert several.sync_cluster(EU)["status"]["kubernetesVersion"].startswith("v1.")
+        hub_id = several.hub.api("GET", "/api/v1/namespaces/kube-system")[1]["metadata"]["uid"]
+        for name, count in ((EU, 2), (AP, 1)):
+            region = several.remotes[name]
+            everywhere = items(region, f"/api/v1/pods?labelSelector={names.LABEL_GROUP_UID}")
+            assert [pod["metadata"]["namespace"] for pod in everywhere] == [guests] * count
+            kinds = {kind for kind, _ in several.children(region, guests)}
+            assert kinds == {"pods", "leases", "configmaps", "services", "roles", "rolebindings"}
+            assert {pod["metadata"]["annotations"][names.ANNOTATION_HUB] for pod in everywhere} == {hub_id}
+        assert len(several.pods(several.hub, f"team-{number}")) == 1
+        several.delete_group(number, "wide")
+        for region, space in [(several.hub, f"team-{number}")] + [(one, guests) for one in several.remotes.values()]:
+            wait_until(
+                lambda region=region, space=space: not several.children(region, space), f"{space} is empty", PATIENCE_S
+            )
+        status, _ = several.hub.api(
+            "GET", f"/api/v1/namespaces/syncgroup-system/secrets?labelSelector={names.LABEL_GROUP}=wide"
+        )
+        assert status == 200
+        assert not items(
+            several.hub, f"/api/v1/namespaces/syncgroup-system/secrets?labelSelector={names.LABEL_GROUP}=wide"
+        )
+
+
+def test_a_namespace_that_a_cluster_does_not_allow_gets_nothing_there(several: SeveralClusters, number: int) -> None:
+    stranger = f"stranger-{number}"
+    several.hub.kubectl("create", "namespace", stranger)
+    document = group(number, "stranger", [(EU, 1)])
+    document["metadata"]["namespace"] = stranger
+    apply(several.hub, document)
+    seen = wait_condition(several.hub, stranger, "stranger", "Stalled", "True", timeout_s=PATIENCE_S)
+    found = condition(seen, "Stalled")
+    assert found["reason"] == "NamespaceNotAllowed"
+    assert f"SyncCluster {EU} does not allow namespace {stranger}" in found["message"]
+    assert "spec.allowedNamespaces" in found["message"]
+    time.sleep(1.0)  # as long as a wrong pass would need
+    query = f"labelSelector={names.LABEL_GROUP}=stranger"
+    assert not items(several.remotes[EU], f"/api/v1/pods?{query}")
+    assert not items(several.remotes[EU], f"/api/v1/configmaps?{query}")
+
+
+def test_a_service_account_that_a_cluster_does_not_allow_stalls_the_group(
+    several: SeveralClusters, number: int
+) -> None:
+    document = group(number, "account", [(EU, 1)])
+    document["spec"]["rollouts"][0]["template"] = template("engine", serviceAccountName="cluster-admin")
+    apply(several.hub, document)
+    seen = wait_condition(several.hub, f"team-{number}", "account", "Stalled", "True", timeout_s=PATIENCE_S)
+    found = condition(seen, "Stalled")
+    assert found["reason"] == "ServiceAccountNotAllowed"
+    assert f"spec.rollouts[at-{EU}].template.spec.serviceAccountName" in found["message"]
+    assert not several.pods(several.remotes[EU], f"guests-{number}")
+    document["spec"]["rollouts"][0]["template"] = template("engine", serviceAccountName="engine")
+    several.remotes[EU].kubectl("create", "serviceaccount", "engine", "-n", f"guests-{number}")
+    apply(several.hub, document)
+    wait_condition(several.hub, f"team-{number}", "account", "Stalled", "False", timeout_s=PATIENCE_S)
+    wait_until(lambda: bool(several.pods(several.remotes[EU], f"guests-{number}")), "the pod is made", PATIENCE_S)
+
+
+def test_a_cluster_that_is_away_is_held_and_nothing_is_replaced_when_it_is_back(
+    several: SeveralClusters, number: int
+) -> None:
+    team, guests = f"team-{number}", f"guests-{number}"
+    with several.members(number):
+        apply(several.hub, group(number, "held", [(EU, 2), (AP, 1)]))
+        wait_condition(several.hub, team, "held", "Ready", "True", timeout_s=PATIENCE_S)
+        before = several.pods(several.remotes[EU], guests)
+        with several.away(EU):
+            several.wait_connected(EU, "False")
+            found = several.connected(EU)
+            assert found["reason"] == "Unreachable"
+            assert "no answer" in found["message"]
+            assert "0x" not in found["message"], "a message must not change with every try"
+            lost = several.sync_cluster(EU)["status"]["lostTime"]
+            seen = wait_condition(several.hub, team, "held", "ClustersReachable", "False", timeout_s=PATIENCE_S)
+            assert lost_times(seen) == {EU: lost}
+            apply(several.hub, group(number, "held", [(EU, 2), (AP, 2)]))  # the others go on
+            wait_until(lambda: len(several.pods(several.remotes[AP], guests)) == 2, "ap grows", PATIENCE_S)
+            several.stop_operator()
+            time.sleep(1.5)  # so that a clock that began anew would show
+            several.start_operator()
+            _wait_judged_anew(several, number, "held")
+            assert several.sync_cluster(EU)["status"]["lostTime"] == lost
+            assert lost_times(group_of(several.hub, team, "held")) == {EU: lost}
+            assert several.pods(several.remotes[EU], guests) == before
+        several.wait_connected(EU, "True")
+        assert "lostTime" not in several.sync_cluster(EU)["status"]
+        seen = wait_condition(several.hub, team, "held", "Ready", "True", timeout_s=PATIENCE_S)
+        assert several.pods(several.remotes[EU], guests) == before
+        assert not seen["status"].get("lostClusters")
+        assert not seen["status"].get("replacementsTotal")
+        several.delete_group(number, "held")
+
+
+def _wait_judged_anew(several: SeveralClusters, number: int, name: str) -> None:
+    """A restarted operator has found the cluster lost by itself: its first word about it was that it does not know."""
+    apply(several.hub, group(number, name, [(EU, 2), (AP, 1)]))
+    wait_until(lambda: len(several.pods(several.remotes[AP], f"guests-{number}")) == 1, "the operator acts", PATIENCE_S)
+    several.wait_connected(EU, "False")
+    wait_condition(several.hub, f"team-{number}", name, "ClustersReachable", "False", timeout_s=PATIENCE_S)
+
+
+def test_a_group_that_is_deleted_while_a_cluster_is_away_is_collected_there_when_it_is_back(
+    several: SeveralClusters, number: int
+) -> None:
+    team, guests = f"team-{number}", f"guests-{number}"
+    eu = several.remotes[EU]
+    with several.members(number):
+        apply(several.hub, group(number, "left", [(EU, 2)]))
+        wait_condition(several.hub, team, "left", "Ready", "True", timeout_s=PATIENCE_S)
+        foreign = _of_another_hub(several, guests)
+        with several.away(EU):
+            several.wait_connected(EU, "False")
+            several.delete_group(number, "left")
+            assert len(several.pods(eu, guests)) == 2
+        several.wait_connected(EU, "True")
+        wait_until(lambda: set(several.children(eu, guests)) == set(foreign), "the leftovers go", PATIENCE_S)
+        time.sleep(3.0)  # several more rounds
+        assert several.children(eu, guests) == foreign
+
+
+def test_what_another_hub_made_is_never_touched_though_its_group_has_the_same_name(
+    several: SeveralClusters, number: int
+) -> None:
+    team, guests = f"team-{number}", f"guests-{number}"
+    eu = several.remotes[EU]
+    key = names.GroupKey(team, "twin")
+    name = names.trust_bundle_name(key)
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": guests,
+            "labels": names.group_labels(key, "00000000-0000-4000-8000-000000000002"),
+            "annotations": {names.ANNOTATION_HUB: "another-hub"},
+        },
+        "data": {"ca.crt": "theirs"},
+    }
+    apply(eu, foreign, manager=names.FIELD_MANAGER)
+    with several.members(number):
+        apply(several.hub, group(number, "twin", [(EU, 1), (AP, 1)]))
+        seen = wait_condition(several.hub, team, "twin", "Reconciling", "True", timeout_s=PATIENCE_S)
+        wait_until(
+            lambda: condition(group_of(several.hub, team, "twin"), "Reconciling").get("reason") == "NameTaken",
+            "the name is found taken", PATIENCE_S,
+        )  # fmt: skip
+        seen = group_of(several.hub, team, "twin")
+        assert "map the namespace elsewhere" in condition(seen, "Reconciling")["message"]
+        assert list(several.children(eu, guests)) == [("configmaps", name)]
+        assert len(several.pods(several.remotes[AP], guests)) == 1, "the other cluster goes on"
+        assert eu.api("GET", f"/api/v1/namespaces/{guests}/configmaps/{name}")[1]["data"] == {"ca.crt": "theirs"}
+        eu.kubectl("delete", "configmap", name, "-n", guests)
+        wait_condition(several.hub, team, "twin", "Ready", "True", timeout_s=PATIENCE_S)
+        several.delete_group(number, "twin")
+
+
+def _of_another_hub(several: SeveralClusters, namespace: str) -> dict[tuple[str, str], str]:
+    """A pod and a ConfigMap that another hub's operator left in the same namespace."""
+    labels = names.group_labels(names.GroupKey("theirs", "theirs"), "00000000-0000-4000-8000-000000000001")
+    metadata = {
+        "name": "theirs",
+        "namespace": namespace,
+        "labels": labels,
+        "annotations": {names.ANNOTATION_HUB: "another-hub"},
+    }
+    eu = several.remotes[EU]
+    apply(eu, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **template("engine")})
+    apply(eu, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}})
+    return {key: uid for key, uid in several.children(eu, namespace).items() if key[1] == "theirs"}

@@ -1,0 +1,116 @@
+"""A SyncGroup of the operator's tests: in a namespace of its own, with members that renew their leases.
+
+with beating_group(region, "name") as group:
+    group.write(replicas=2)
+    group.ready()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sync_runtime.contract import names
+from sync_runtime.contract.names import GroupKey
+from tests.support.operators import MemberDriver, apply, condition, group_of, items
+from tools.devcluster.api import wait_until
+from tools.devcluster.client import RegionHandle
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example/main:1"}], "terminationGracePeriodSeconds": 1}}
+LEASE = {"durationSeconds": 5, "renewIntervalSeconds": 1, "lostGraceSeconds": 5}
+
+
+class Group:
+    """A SyncGroup in a namespace of its own, whose members renew their leases."""
+
+    def __init__(self, region: RegionHandle, namespace: str, driver: MemberDriver) -> None:
+        self.region = region
+        self.namespace = namespace
+        self.driver = driver
+        self.key = GroupKey(namespace, "demo")
+
+    def write(self, replicas: int = 2, template: dict[str, Any] | None = None, **spec: Any) -> None:
+        rollout = {"name": "near", "region": "us-east", "replicas": replicas, "template": template or TEMPLATE}
+        document = {
+            "apiVersion": names.GROUP_VERSION,
+            "kind": names.SYNCGROUP_KIND,
+            "metadata": {"name": "demo", "namespace": self.namespace},
+            "spec": {
+                "trainer": {"region": "us-east", "template": TEMPLATE},
+                "rollouts": [{**rollout, **spec.pop("rollout", {})}],
+                "lease": {**LEASE, **spec.pop("lease", {})},
+                **spec,
+            },
+        }
+        apply(self.region, document)
+
+    def ready(self, timeout_s: float = 40.0) -> dict[str, Any]:
+        generation = group_of(self.region, self.namespace, "demo")["metadata"]["generation"]
+
+        def current() -> bool:
+            found = group_of(self.region, self.namespace, "demo")
+            known = (found.get("status") or {}).get("observedGeneration")
+            return bool(known == generation and condition(found, "Ready").get("status") == "True")
+
+        with contextlib.suppress(Exception):
+            wait_until(current, "Ready", timeout_s)
+        found = group_of(self.region, self.namespace, "demo")
+        assert current(), json.dumps(found.get("status"), indent=1)
+        return found
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        found = items(self.region, f"/api/v1/namespaces/{self.namespace}/pods")
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def uids(self) -> dict[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+
+    def name_of(self, role: str, index: int) -> str:
+        return names.member_name(self.key, role, index)
+
+    def object(self, path: str) -> dict[str, Any]:
+        status, found = self.region.api("GET", path)
+        return found if status == 200 else {}
+
+    def plan(self) -> dict[str, Any]:
+        name = names.plan_name(self.key, "local", "us-east")
+        found = self.object(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
+        return dict(json.loads(found["data"]["plan.json"])) if found else {}
+
+    def wait(self, check: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+        try:
+            wait_until(check, what, timeout_s)
+        except Exception as error:
+            status = group_of(self.region, self.namespace, "demo").get("status")
+            raise AssertionError(f"{error} {json.dumps(status, indent=1)}") from error
+
+
+@contextlib.contextmanager
+def beating_group(region: RegionHandle, namespace: str) -> Iterator[Group]:
+    """A namespace for one group; its members live until the block ends."""
+    region.kubectl("create", "namespace", namespace)
+    driver = MemberDriver(region, namespace)
+    stop = threading.Event()
+    beating = threading.Thread(target=_beat, args=(MemberDriver(region, namespace), driver, stop), daemon=True)
+    beating.start()
+    try:
+        yield Group(region, namespace, driver)
+    finally:
+        stop.set()
+        beating.join(10)
+        region.kubectl("delete", "syncgroup", "--all", "-n", namespace, "--wait=false", check=False)
+        region.kubectl("delete", "pods", "--all", "-n", namespace, "--wait=false", "--force", check=False)
+
+
+def _beat(worker: MemberDriver, told: MemberDriver, stop: threading.Event) -> None:
+    """Renew once a second; a thread has a connection of its own."""
+    worker.own_connection()
+    try:
+        while not stop.wait(0.7):
+            worker.silent = told.silent
+            worker.beat()
+    finally:
+        worker.close()
