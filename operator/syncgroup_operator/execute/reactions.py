@@ -52,13 +52,13 @@ class Reactions:
         """One pass: what it sends is timed. `waits` says afterwards whether it did not come to look at anything."""
         wake_up = self._woken.pop(key, None)
 
-        def sent(verb: str, kind: str, path: str) -> None:
+        def sent(verb: str, kind: str, name: str) -> None:
             nonlocal wake_up
             if wake_up is not None:
                 self._timings.reacted(wake_up.why, self._clock() - wake_up.at_s)
                 wake_up = None
-            if kind == "Pod" and verb == "apply":
-                self._succeeded(key, path.rpartition("/")[2])
+            if kind == "Pod" and verb in ("apply", "create"):
+                self._succeeded(key, name)
 
         token = on_send.set(sent)
         try:

@@ -40,7 +40,7 @@ from syncgroup_operator.manifests.children import children_of
 from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
 from syncgroup_operator.manifests.problems import problems_of
 from syncgroup_operator.planning.decide import decide
-from syncgroup_operator.planning.decision import Decision, Note
+from syncgroup_operator.planning.decision import Decision, Note, Vigil
 from syncgroup_operator.planning.diff import diff
 from syncgroup_operator.planning.observation import Observation
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
@@ -148,8 +148,13 @@ class Reconciler:
         if any(failure.retry for failure in outcome.failures):
             return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
         if outcome == Outcome() and not told and decision.state == record.state and decision.vigils is not None:
-            self.resting.begin(seen.key, observation, decision.vigils, decision.wake_besides_s)
+            self._rest(seen.key, observation, decision, decision.vigils)
         return decision.wake_after_s
+
+    def _rest(self, key: GroupKey, observation: Observation, decision: Decision, vigils: tuple[Vigil, ...]) -> None:
+        connections = {name: (view.namespace, view.connected_s) for name, view in observation.clusters.items()}
+        besides_s = decision.wake_besides_s
+        self.resting.begin(key, connections, vigils, None if besides_s is None else observation.now_s + besides_s)
 
     async def _tear_down(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
         """Delete everything that can be reached; what is out of reach is the collector's, once it is back."""

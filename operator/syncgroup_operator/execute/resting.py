@@ -9,14 +9,23 @@ was set when it began.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from sync_runtime.contract.names import GroupKey
-from syncgroup_operator.kube.cache import ClusterCache
 from syncgroup_operator.planning.decision import Vigil
-from syncgroup_operator.planning.observation import Observation
 from syncgroup_operator.planning.sitting import WAKE_SLACK_S
+
+
+class LeaseTimes(Protocol):
+    """What is asked of a cluster's cache."""
+
+    def connected_s(self, namespace: str) -> float | None:
+        """Since when nothing was missed there."""
+
+    def lease_changed_s(self, namespace: str, name: str) -> float | None:
+        """When a lease was last seen to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +39,25 @@ class _Rest:
 class Resting:
     """Which groups are at rest, and until when."""
 
-    def __init__(self, caches: Callable[[str], ClusterCache | None], clock: Callable[[], float]) -> None:
+    def __init__(self, caches: Callable[[str], LeaseTimes | None], clock: Callable[[], float]) -> None:
         self._caches = caches
         self._clock = clock
         self._rests: dict[GroupKey, _Rest] = {}
 
     def begin(
-        self, key: GroupKey, observation: Observation, vigils: tuple[Vigil, ...], besides_s: float | None
+        self,
+        key: GroupKey,
+        connections: Mapping[str, tuple[str, float | None]],
+        vigils: tuple[Vigil, ...],
+        until_s: float | None,
     ) -> None:
-        """A pass found nothing to do; `besides_s` is when something other than a lease will be due."""
-        connections = tuple(
-            (name, cluster.namespace, cluster.connected_s) for name, cluster in observation.clusters.items()
-        )
-        until_s = math.inf if besides_s is None else observation.now_s + besides_s
-        self._rests[key] = _Rest(vigils, connections, until_s)
+        """A pass found nothing to do.
+
+        `connections` are the clusters that it saw, each with the namespace and since when that is watched without a
+        gap; `until_s` is when something other than a lease will be due.
+        """
+        found = tuple((name, namespace, since_s) for name, (namespace, since_s) in connections.items())
+        self._rests[key] = _Rest(vigils, found, math.inf if until_s is None else until_s)
 
     def limit(self, key: GroupKey, after_s: float) -> None:
         """The rest ends then at the latest: everything is looked at again now and then."""

@@ -36,7 +36,7 @@ _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConfigException
 
 Query = Mapping[str, str]
 on_send: ContextVar[Callable[[str, str, str], None] | None] = ContextVar("on_send", default=None)
-"""Told of verb, kind and path when a request leaves, after every wait for a turn: for whoever times reactions."""
+"""Told of verb, kind and name when a request leaves, after every wait for a turn: for whoever times reactions."""
 
 
 class Connection:
@@ -82,7 +82,9 @@ class Connection:
         await self._bucket.take()
         async with self._in_flight:
             if (told := on_send.get()) is not None:
-                told(verb, kind, path)
+                told(
+                    verb, kind, str(body["metadata"]["name"]) if verb == "create" and body else path.rpartition("/")[2]
+                )
             try:
                 response = await self._send(method, path, query, timeout, body=body, content_type=content_type)
                 try:
