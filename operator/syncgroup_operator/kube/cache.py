@@ -148,6 +148,10 @@ class ClusterCache:
             problem=self.problem(namespace),
         )
 
+    def lease_changed_s(self, namespace: str, name: str) -> float | None:
+        """When a lease was last seen to change; None where there is none."""
+        return self._store.lease_changed_s(namespace, name)
+
     def group_uids(self) -> frozenset[str]:
         """Every group that something is seen of: for the collector of what an origin left."""
         return frozenset(self._store.groups)
