@@ -13,6 +13,7 @@ from typing import Literal
 
 from sync_runtime.contract.policies import LeasePolicy
 from sync_runtime.contract.reports import MemberReport
+from syncgroup_operator.planning.decision import Vigil
 from syncgroup_operator.planning.observation import ClusterView, LeaseView, Observation, PodView, Slot
 
 Verdict = Literal["Live", "Unknown", "Expired", "NeverReported"]
@@ -45,6 +46,21 @@ class Life:
 
 
 UNSEEN = Life("Unknown")
+
+
+def vigils_of(observation: Observation, lives: Mapping[str, Life]) -> tuple[Vigil, ...] | None:
+    """The leases of all pods where every one of them is alive; None where one is not."""
+    vigils: list[Vigil] = []
+    policy = observation.group.spec.lease
+    for name, cluster in observation.clusters.items():
+        leases = {lease.slot: lease for lease in cluster.leases}
+        for pod in cluster.pods:
+            life = lives.get(pod.uid, UNSEEN)
+            lease = leases.get(pod.slot)
+            if life.verdict != "Live" or pod.deleting or lease is None:
+                return None
+            vigils.append(Vigil(name, lease.namespace, lease.name, duration_s(lease, policy)))
+    return tuple(vigils)
 
 
 def judge(observation: Observation) -> Mapping[str, Life]:

@@ -185,8 +185,20 @@ def test_a_cluster_that_cannot_be_used_stalls_the_group() -> None:
     far = replace(observation.clusters["far"], problem=problem)
     found = status_of(replace(observation, clusters={**observation.clusters, "far": far}), world.decide())
     assert shown(found, "Stalled") == ("True", reasons.NAMESPACE_NOT_ALLOWED)
-    sentence = "spec.rollouts[asia].cluster: cluster far: SyncCluster far does not allow ml"
-    assert conditions(found)["Ready"].message == sentence
+    assert conditions(found)["Ready"].message == (
+        "spec.rollouts[asia].cluster: cluster far: SyncCluster far does not allow ml"
+    )
+
+
+def test_what_is_refused_is_shown_before_what_is_not_there_yet() -> None:
+    world = running()
+    decision = world.decide()
+    observation = with_trouble(world.observe(), Slot("eu", 1), PodTrouble("ErrImagePull", "not found"))
+    refused = Failure("local", "apply Pod a", "exceeded quota", reason=reasons.DENIED)
+    found = status_of(observation, decision, failures=(Failure("local", "apply Pod b", "409"), refused))
+    assert shown(found, "Ready") == ("False", reasons.DENIED)
+    assert conditions(found)["Ready"].message.startswith("local: apply Pod a: exceeded quota; 4 of 5 members serve")
+    assert shown(status(world), "Ready") == ("True", reasons.ALL_READY)
 
 
 def test_versions_lag_and_link_figures_come_from_reports() -> None:
