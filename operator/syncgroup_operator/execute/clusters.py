@@ -89,6 +89,7 @@ class Clusters:
         if remote is None:
             remote = self._remotes[name] = Remote(name, resource)
             self._tasks[name] = asyncio.create_task(self._supervise(remote), name=f"cluster {name}")
+            self._on_change(name)
             return
         changed = remote.resource.spec != resource.spec
         remote.resource = resource

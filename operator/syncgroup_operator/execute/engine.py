@@ -26,6 +26,7 @@ from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
 from syncgroup_operator.execute.queue import WorkQueue
+from syncgroup_operator.execute.reactions import CLUSTER, SPEC, Reactions
 from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
 from syncgroup_operator.execute.record import Records
 from syncgroup_operator.execute.signing import WORKERS as SIGNERS
@@ -36,6 +37,7 @@ from syncgroup_operator.kube.access import InCluster, KubeconfigFile
 from syncgroup_operator.kube.cache import ClusterCache
 from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.events import EventRecorder
+from syncgroup_operator.kube.kinds import SYNC_CLUSTER
 from syncgroup_operator.kube.limits import ClientLimits
 from syncgroup_operator.kube.store import Why
 from syncgroup_operator.kube.watch import Change
@@ -57,6 +59,7 @@ class Engine:
         self.queue: WorkQueue[GroupKey] = WorkQueue(time.monotonic)
         self.groups = Groups()
         self.timings = Timings()
+        self._reactions = Reactions(self.timings, time.monotonic)
         self.leading = False
         self.lost = asyncio.Event()
         """Leadership is gone for good: this process must end, its successor may act already."""
@@ -67,6 +70,7 @@ class Engine:
             self._hub,
             self._wake_uid,
             namespaces=settings.watch_namespaces or None,
+            on_connection=self._hub_connection,
             on_certificate_request=lambda change, body: self._request_seen(LOCAL_CLUSTER, change, body),
         )
         self.clusters = Clusters(
@@ -90,13 +94,16 @@ class Engine:
         """Open the hub's watches and stand for election; raises OperatorError where the hub cannot be used."""
         hub_id = await hub_id_of(self._hub)
         self.clusters.hub_shares_devices = await self._hub.has_api("resource.k8s.io/v1")
+        # Listed before the first pass: a SyncCluster that no watch has shown yet must not look like a missing one.
+        for body in await self._hub.list_all(SYNC_CLUSTER):
+            self.put_cluster(body)
         self.clusters.hub_cache.start()
         self.reconciler = Reconciler(
             Surroundings(
                 groups=self.groups, clusters=self.clusters, records=Records(self._hub), authorities=self.authorities,
                 events=EventRecorder(self._hub, CONTROLLER, self.settings.identity), hub_id=hub_id,
                 image=self.settings.runtime_image, library=LibraryFacts(self.settings.library_hash),
-                clock=time.monotonic, wall_clock=_now,
+                clock=time.monotonic, wall_clock=_now, reactions=self._reactions,
             )
         )  # fmt: skip
         self.collector = Collector(self.clusters, hub_id, self.settings.namespace, self.settings.watch_namespaces)
@@ -122,14 +129,14 @@ class Engine:
         """A SyncGroup is there, or changed."""
         if self.groups.put(body):
             metadata = body["metadata"]
-            self.queue.wake(GroupKey(metadata["namespace"], metadata["name"]))
+            self._woken(GroupKey(metadata["namespace"], metadata["name"]), SPEC)
 
     def drop_group(self, body: Mapping[str, Any]) -> None:
         """A SyncGroup is gone; what it owned on the hub goes with it, its authority does not."""
         metadata = body["metadata"]
         key = GroupKey(metadata["namespace"], metadata["name"])
         if self.groups.drop(key, metadata["uid"]) is not None:
-            self.queue.wake(key)
+            self._woken(key, SPEC)
             if self.leading:
                 self._spawn(self._remove_authority(key, metadata["uid"]), f"authority {key}")
 
@@ -176,11 +183,18 @@ class Engine:
             await self._one(key)
 
     async def _one(self, key: GroupKey) -> None:
-        if self.reconciler is None or not self._may_act():
+        reconciler = self.reconciler
+        if reconciler is None or not self._may_act():
             self.queue.failed(key)
             return
+        rest_s = None if self._reactions.is_woken(key) else reconciler.resting.goes_on_s(key)
+        if rest_s is not None:
+            self.queue.done(key, again_after_s=rest_s)
+            return
+        result = Result.ERROR
         started_s = time.monotonic()
-        result, again_after_s = await self._reconcile(self.reconciler, key)
+        with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
+            result, again_after_s = await self._reconcile(reconciler, key)
         self.timings.passed(result, time.monotonic() - started_s)
         if result is Result.SUCCESS:
             self._again(key, again_after_s)
@@ -205,6 +219,8 @@ class Engine:
             self.queue.done(key)
             return
         resync_s = self.settings.resync_s * random.uniform(0.8, 1.2)  # noqa: S311 spreads load, no secret
+        if self.reconciler is not None:
+            self.reconciler.resting.limit(key, resync_s)
         self.queue.done(key, again_after_s=resync_s if again_after_s is None else min(again_after_s, resync_s))
 
     def _may_act(self) -> bool:
@@ -231,12 +247,24 @@ class Engine:
     def _wake_uid(self, uid: str, why: Why) -> None:
         key = self.groups.key_of(uid)
         if key is not None:
-            self.queue.wake(key, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
+            self._woken(key, why.value, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
+
+    def _hub_connection(self) -> None:
+        """A watch of the hub became live, or ceased to be."""
+        postponed = self.reconciler.postponed if self.reconciler is not None else set()
+        for key in tuple(postponed):
+            if self.clusters.hub_cache.connected_s(key.namespace) is not None:
+                postponed.discard(key)
+                self.queue.wake(key)
 
     def _cluster_changed(self, name: str) -> None:
         users = self.reconciler.uses.get(name, set()) if self.reconciler is not None else set()
         for key in tuple(users):
-            self.queue.wake(key)
+            self._woken(key, CLUSTER)
+
+    def _woken(self, key: GroupKey, why: str, after_s: float = 0.0) -> None:
+        self._reactions.woken(key, why)
+        self.queue.wake(key, after_s)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

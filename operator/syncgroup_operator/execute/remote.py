@@ -94,8 +94,10 @@ class Remote:
         """Decide whether it is there; whether that changed."""
         before = self.problem
         if self.is_connected():
+            # Passes of the last moments saw nothing of it, even where it was away too shortly to count as lost.
+            came_back = self.lost_s is not None
             self.lost_s, self.problem, self.lost_time = None, None, None
-            return before is not None
+            return came_back or before is not None
         if self.lost_s is None:
             self.lost_s = now_s
         since = now - datetime.timedelta(seconds=now_s - self.lost_s)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import kopf
 
-from sync_runtime.contract.names import FINALIZER
+from sync_runtime.contract.names import API_GROUP
 from syncgroup_operator.errors import OperatorError
 from syncgroup_operator.execute.engine import Engine
 from syncgroup_operator.handlers.login import login
@@ -24,6 +24,8 @@ from syncgroup_operator.handlers.probes import UnhealthyError, health_of
 from syncgroup_operator.handlers.triggers import register
 from syncgroup_operator.settings import OperatorSettings, from_environment
 
+KOPF_FINALIZER: Final = f"{API_GROUP}/informer"
+"""Never set: kopf wants to know a name."""
 EXIT_LOST: Final = 3
 """Leadership was lost; another replica acts now."""
 _log = logging.getLogger(__name__)
@@ -64,7 +66,9 @@ async def operate(settings: OperatorSettings) -> int:
 def kopf_settings() -> kopf.OperatorSettings:
     """kopf as an informer: nothing is kept on objects, nothing is posted by it, dead streams are noticed."""
     settings = kopf.OperatorSettings()
-    settings.persistence.finalizer = FINALIZER
+    # kopf takes its own finalizer off whatever needs none for its handlers, and ours need none: it must not be the one
+    # that the engine puts on, or the two write against each other for ever.
+    settings.persistence.finalizer = KOPF_FINALIZER
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.networking.request_timeout = 30
