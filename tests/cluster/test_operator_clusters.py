@@ -58,7 +58,7 @@ def test_a_group_over_three_clusters_is_ready_and_lands_in_the_mapped_namespaces
         hub_id = several.hub.api("GET", "/api/v1/namespaces/kube-system")[1]["metadata"]["uid"]
         for name, count in ((EU, 2), (AP, 1)):
             region = several.remotes[name]
-            everywhere = items(region, f"/api/v1/pods?labelSelector={names.LABEL_GROUP_UID}")
+            everywhere = items(region, f"/api/v1/pods?labelSelector={names.LABEL_GROUP}=wide")
             assert [pod["metadata"]["namespace"] for pod in everywhere] == [guests] * count
             kinds = {kind for kind, _ in several.children(region, guests)}
             assert kinds == {"pods", "leases", "configmaps", "services", "roles", "rolebindings"}
