@@ -153,7 +153,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionHandle]:
     for path in STALLED_EXAMPLES:
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             apply(region, document)
-    with prepared.operator(check_clusters_s="1", cluster_lost_s="2"):
+    with prepared.operator(check_clusters_s="1", cluster_lost_s="2", leader_election="false"):
         yield region
     cluster.down()
 
