@@ -151,6 +151,10 @@ bench-links: setup ## Payloads over emulated wide-area links, beside plain strea
 bench-devcluster: setup ## Start-up times and memory of the dev cluster
 	@$(VENV)/python -m tests.bench.bench_devcluster
 
+.PHONY: bench-operator
+bench-operator: setup ## The operator's own cost and reaction times with many groups: ARGS="--groups 100"
+	@$(VENV)/python -m tests.bench.bench_operator $(ARGS)
+
 .PHONY: bench-emulator
 bench-emulator: setup ## Accuracy of the link emulator's rates and delays
 	@$(VENV)/python -m tests.bench.bench_emulator

@@ -12,6 +12,7 @@ characters.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from typing import Final, NamedTuple
 
@@ -233,6 +234,7 @@ def member_labels(group: GroupKey, uid: str, *, role: str, index: int, cluster: 
     }
 
 
+@functools.lru_cache(maxsize=4096)
 def _object_name(group: GroupKey, *parts: str) -> str:
     """Readable text and a hash of exactly what it was made from; the group's own name is shortened first."""
     # NUL cannot occur in a name, so that no two lists of parts hash alike.

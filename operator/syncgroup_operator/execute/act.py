@@ -103,7 +103,13 @@ async def _one(api: Cluster, action: Action, gate: asyncio.Semaphore) -> Done | 
 
 
 async def _apply(api: Cluster, action: Apply) -> Done:
-    metadata = (await api.apply(action.document))["metadata"]
+    if action.instead_of:
+        await _delete(api, Delete(action.cluster, action.key, action.instead_of, grace_s=0))
+        # Not by apply: should the old one linger (a finalizer of somebody's), that would change it, and this conflicts.
+        answer = await api.create(action.document)
+    else:
+        answer = await api.apply(action.document)
+    metadata = answer["metadata"]
     return Done(action.cluster, action.key, str(metadata["uid"]), False, str(metadata["resourceVersion"]))
 
 

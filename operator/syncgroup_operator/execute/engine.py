@@ -26,6 +26,7 @@ from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
 from syncgroup_operator.execute.queue import WorkQueue
+from syncgroup_operator.execute.reactions import CLUSTER, SPEC, Reactions
 from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
 from syncgroup_operator.execute.record import Records
 from syncgroup_operator.execute.signing import WORKERS as SIGNERS
@@ -58,6 +59,7 @@ class Engine:
         self.queue: WorkQueue[GroupKey] = WorkQueue(time.monotonic)
         self.groups = Groups()
         self.timings = Timings()
+        self._reactions = Reactions(self.timings, time.monotonic)
         self.leading = False
         self.lost = asyncio.Event()
         """Leadership is gone for good: this process must end, its successor may act already."""
@@ -101,7 +103,7 @@ class Engine:
                 groups=self.groups, clusters=self.clusters, records=Records(self._hub), authorities=self.authorities,
                 events=EventRecorder(self._hub, CONTROLLER, self.settings.identity), hub_id=hub_id,
                 image=self.settings.runtime_image, library=LibraryFacts(self.settings.library_hash),
-                clock=time.monotonic, wall_clock=_now,
+                clock=time.monotonic, wall_clock=_now, reactions=self._reactions,
             )
         )  # fmt: skip
         self.collector = Collector(self.clusters, hub_id, self.settings.namespace, self.settings.watch_namespaces)
@@ -127,14 +129,14 @@ class Engine:
         """A SyncGroup is there, or changed."""
         if self.groups.put(body):
             metadata = body["metadata"]
-            self.queue.wake(GroupKey(metadata["namespace"], metadata["name"]))
+            self._woken(GroupKey(metadata["namespace"], metadata["name"]), SPEC)
 
     def drop_group(self, body: Mapping[str, Any]) -> None:
         """A SyncGroup is gone; what it owned on the hub goes with it, its authority does not."""
         metadata = body["metadata"]
         key = GroupKey(metadata["namespace"], metadata["name"])
         if self.groups.drop(key, metadata["uid"]) is not None:
-            self.queue.wake(key)
+            self._woken(key, SPEC)
             if self.leading:
                 self._spawn(self._remove_authority(key, metadata["uid"]), f"authority {key}")
 
@@ -181,11 +183,18 @@ class Engine:
             await self._one(key)
 
     async def _one(self, key: GroupKey) -> None:
-        if self.reconciler is None or not self._may_act():
+        reconciler = self.reconciler
+        if reconciler is None or not self._may_act():
             self.queue.failed(key)
             return
+        rest_s = None if self._reactions.is_woken(key) else reconciler.resting.goes_on_s(key)
+        if rest_s is not None:
+            self.queue.done(key, again_after_s=rest_s)
+            return
+        result = Result.ERROR
         started_s = time.monotonic()
-        result, again_after_s = await self._reconcile(self.reconciler, key)
+        with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
+            result, again_after_s = await self._reconcile(reconciler, key)
         self.timings.passed(result, time.monotonic() - started_s)
         if result is Result.SUCCESS:
             self._again(key, again_after_s)
@@ -210,6 +219,8 @@ class Engine:
             self.queue.done(key)
             return
         resync_s = self.settings.resync_s * random.uniform(0.8, 1.2)  # noqa: S311 spreads load, no secret
+        if self.reconciler is not None:
+            self.reconciler.resting.limit(key, resync_s)
         self.queue.done(key, again_after_s=resync_s if again_after_s is None else min(again_after_s, resync_s))
 
     def _may_act(self) -> bool:
@@ -236,7 +247,7 @@ class Engine:
     def _wake_uid(self, uid: str, why: Why) -> None:
         key = self.groups.key_of(uid)
         if key is not None:
-            self.queue.wake(key, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
+            self._woken(key, why.value, REPORT_PAUSE_S if why is Why.REPORT else BURST_PAUSE_S)
 
     def _hub_connection(self) -> None:
         """A watch of the hub became live, or ceased to be."""
@@ -249,7 +260,11 @@ class Engine:
     def _cluster_changed(self, name: str) -> None:
         users = self.reconciler.uses.get(name, set()) if self.reconciler is not None else set()
         for key in tuple(users):
-            self.queue.wake(key)
+            self._woken(key, CLUSTER)
+
+    def _woken(self, key: GroupKey, why: str, after_s: float = 0.0) -> None:
+        self._reactions.woken(key, why)
+        self.queue.wake(key, after_s)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -48,6 +48,10 @@ class Expectations:
         self._waiting[key] = _Waiting(waiting.until_s, left)
         return False
 
+    def pending(self, key: GroupKey) -> bool:
+        """Whether a write is still to be seen."""
+        return key in self._waiting
+
     def forget(self, key: GroupKey) -> None:
         """The group is gone."""
         self._waiting.pop(key, None)

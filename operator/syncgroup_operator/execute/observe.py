@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from sync_runtime.contract.names import LOCAL_CLUSTER, state_name
 from sync_runtime.contract.syncgroup import SyncGroup
@@ -14,6 +17,10 @@ from syncgroup_operator.manifests.inputs import LibraryFacts
 from syncgroup_operator.manifests.pods import template_hashes
 from syncgroup_operator.planning.observation import ChildView, ObjectKey, Observation
 from syncgroup_operator.planning.state import GroupState
+
+HASHES_KEPT: Final = 4096
+_kept: OrderedDict[tuple[str, int, str, LibraryFacts], Mapping[str, str]] = OrderedDict()
+"""Making a pod's document to take its hash is a tenth of a pass."""
 
 
 def clusters_of(group: SyncGroup) -> set[str]:
@@ -55,9 +62,21 @@ def observe(
         now_s=now_s,
         now=now,
         clusters=views,
-        template_hashes=template_hashes(group, seen.uid, image, library),
+        template_hashes=_hashes(seen, group, image, library),
         default_image=image,
     )
+
+
+def _hashes(seen: SeenGroup, group: SyncGroup, image: str, library: LibraryFacts) -> Mapping[str, str]:
+    """The hashes of the group's templates, made once per generation of its spec."""
+    mark = (seen.uid, seen.generation, image, library)
+    found = _kept.pop(mark, None)
+    if found is None:
+        found = template_hashes(group, seen.uid, image, library)
+    _kept[mark] = found
+    if len(_kept) > HASHES_KEPT:
+        _kept.popitem(last=False)
+    return found
 
 
 def _state_key(seen: SeenGroup) -> ObjectKey:

@@ -29,7 +29,9 @@ from syncgroup_operator.execute.clusters import Clusters
 from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
 from syncgroup_operator.execute.groups import Groups, SeenGroup
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
+from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
+from syncgroup_operator.execute.resting import Resting
 from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.kube.events import EventRecorder, Subject
@@ -38,7 +40,7 @@ from syncgroup_operator.manifests.children import children_of
 from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
 from syncgroup_operator.manifests.problems import problems_of
 from syncgroup_operator.planning.decide import decide
-from syncgroup_operator.planning.decision import Decision, Note
+from syncgroup_operator.planning.decision import Decision, Note, Vigil
 from syncgroup_operator.planning.diff import diff
 from syncgroup_operator.planning.observation import Observation
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
@@ -74,6 +76,7 @@ class Surroundings:
     library: LibraryFacts
     clock: Callable[[], float]
     wall_clock: Callable[[], datetime.datetime]
+    reactions: Reactions
 
 
 class Reconciler:
@@ -87,6 +90,9 @@ class Reconciler:
         """Groups whose pass waits until the hub's watches are live."""
         self.uses: dict[str, set[GroupKey]] = {}
         """Which groups use a cluster: they are woken when it is lost or comes back."""
+        self.observed: set[GroupKey] = set()
+        """Groups that a pass of this replica has seen in all their clusters."""
+        self.resting = Resting(around.clusters.cache, around.clock)
 
     async def reconcile(self, key: GroupKey) -> float | None:
         """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again."""
@@ -102,6 +108,7 @@ class Reconciler:
         if group.spec.managed_by != MANAGED_BY_OPERATOR:
             return None
         self.figures.passes += 1
+        self.resting.end(key)
         record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
         self._note_uses(key, clusters_of(group) | set(record.state.clusters))
         observation = self._observe(seen, group, record)
@@ -109,9 +116,15 @@ class Reconciler:
             return self._postpone(key, observation)
         if not self._expected.met(key, observation):
             return LOOK_AGAIN_S
+        if all(cluster.reachable for cluster in observation.clusters.values()):
+            self.observed.add(key)
         if seen.deleting:
             return await self._tear_down(seen, observation, record)
         return await self._pass(seen, observation, record)
+
+    def waits(self, key: GroupKey) -> bool:
+        """Whether the last pass over a group only waited for what an earlier one did to show."""
+        return self._expected.pending(key)
 
     async def _pass(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
         problems = problems_of(observation)
@@ -123,16 +136,25 @@ class Reconciler:
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
         )
         decision = decide(observation, record.state)
+        for replacement in decision.replacements:
+            self._around.reactions.judged(seen.key, replacement.member)
         await self._guard(seen, decision)
         if decision.state != record.state:
             await self._around.records.write(seen.key, record, decision.state, seen.owner())
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
-        await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
+        told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if any(failure.retry for failure in outcome.failures):
             return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
+        if outcome == Outcome() and not told and decision.state == record.state and decision.vigils is not None:
+            self._rest(seen.key, observation, decision, decision.vigils)
         return decision.wake_after_s
+
+    def _rest(self, key: GroupKey, observation: Observation, decision: Decision, vigils: tuple[Vigil, ...]) -> None:
+        connections = {name: (view.namespace, view.connected_s) for name, view in observation.clusters.items()}
+        besides_s = decision.wake_besides_s
+        self.resting.begin(key, connections, vigils, None if besides_s is None else observation.now_s + besides_s)
 
     async def _tear_down(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
         """Delete everything that can be reached; what is out of reach is the collector's, once it is back."""
@@ -204,19 +226,22 @@ class Reconciler:
         *,
         problems: tuple[TemplateProblem, ...] = (),
         ca_expires: datetime.datetime | None = None,
-    ) -> None:
-        """The status, once, and only where it changed; then events."""
+    ) -> bool:
+        """The status, once, and only where it changed; then events. Whether there was, or may be, anything to tell."""
         if _is_being_opened(observation) and not (decision.notes or decision.replacements):
-            return  # within moments it is there or lost; its members have not gone anywhere meanwhile
+            return True  # within moments it is there or lost; its members have not gone anywhere meanwhile
         status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
-        if status != observation.group.status:
+        changed = status != observation.group.status
+        if changed:
             await self._write_status(seen, observation, status)
-        for note in (*decision.notes, *_notes(outcome.failures)):
+        notes = (*decision.notes, *_notes(outcome.failures))
+        for note in notes:
             subject = Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid)
             try:
                 await self._around.events.post(subject, type=note.type, reason=note.reason, note=note.message)
             except ApiError as error:  # an event is a courtesy; the status says it, too
                 _log.info("no event for %s/%s: %s", *seen.key, error)
+        return changed or bool(notes)
 
     async def _write_status(self, seen: SeenGroup, observation: Observation, status: SyncGroupStatus) -> None:
         document = {
@@ -252,6 +277,9 @@ class Reconciler:
         self._expected.forget(key)
         self.postponed.discard(key)
         self._around.records.forget(key)
+        self._around.reactions.forget(key)
+        self.resting.end(key)
+        self.observed.discard(key)
         for users in self.uses.values():
             users.discard(key)
 

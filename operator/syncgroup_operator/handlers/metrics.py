@@ -67,6 +67,11 @@ class EngineCollector:
         if reconciler is None:
             return
         figures = reconciler.figures
+        yield gauge(
+            "syncgroup_groups_observed",
+            "SyncGroups that this replica has looked at in all their clusters.",
+            {(): len(reconciler.observed)},
+        )
         yield counter("syncgroup_actions", "Objects applied or deleted.", {(): figures.actions})
         yield counter("syncgroup_status_writes", "Statuses written.", {(): figures.status_writes})
         yield counter(

@@ -24,6 +24,8 @@ from syncgroup_operator.handlers.probes import UnhealthyError, health_of
 from syncgroup_operator.handlers.triggers import register
 from syncgroup_operator.settings import OperatorSettings, from_environment
 
+KOPF_FINALIZER: Final = f"{API_GROUP}/informer"
+"""Never set: kopf wants to know a name."""
 EXIT_LOST: Final = 3
 """Leadership was lost; another replica acts now."""
 _log = logging.getLogger(__name__)
@@ -64,8 +66,9 @@ async def operate(settings: OperatorSettings) -> int:
 def kopf_settings() -> kopf.OperatorSettings:
     """kopf as an informer: nothing is kept on objects, nothing is posted by it, dead streams are noticed."""
     settings = kopf.OperatorSettings()
-    # Not ours (`names.FINALIZER`): kopf takes its own off every object that none of its handlers needs it for.
-    settings.persistence.finalizer = f"{API_GROUP}/kopf"
+    # kopf takes its own finalizer off whatever needs none for its handlers, and ours need none: it must not be the one
+    # that the engine puts on, or the two write against each other for ever.
+    settings.persistence.finalizer = KOPF_FINALIZER
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.networking.request_timeout = 30

@@ -12,6 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -34,6 +35,8 @@ _TURNS_TO_CLOSE: Final = 3
 _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConfigException)
 
 Query = Mapping[str, str]
+on_send: ContextVar[Callable[[str, str, str], None] | None] = ContextVar("on_send", default=None)
+"""Told of verb, kind and name when a request leaves, after every wait for a turn: for whoever times reactions."""
 
 
 class Connection:
@@ -78,6 +81,10 @@ class Connection:
         timeout = aiohttp.ClientTimeout(total=self.limits.request_timeout_s, sock_connect=self.limits.connect_timeout_s)
         await self._bucket.take()
         async with self._in_flight:
+            if (told := on_send.get()) is not None:
+                told(
+                    verb, kind, str(body["metadata"]["name"]) if verb == "create" and body else path.rpartition("/")[2]
+                )
             try:
                 response = await self._send(method, path, query, timeout, body=body, content_type=content_type)
                 try:

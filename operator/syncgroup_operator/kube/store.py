@@ -120,6 +120,12 @@ class Store:
         self._leases[key].leases[key] = row
         return wakes
 
+    def lease_changed_s(self, namespace: str, name: str) -> float | None:
+        """When a lease was last renewed, by our own clock; None where there is none."""
+        owner = self._leases.get((namespace, name))
+        row = None if owner is None else owner.leases.get((namespace, name))
+        return None if row is None else row.changed_s
+
     def drop_lease(self, body: Body) -> Wakes:
         """A lease that is gone."""
         key = _key(body)

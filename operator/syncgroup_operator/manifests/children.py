@@ -16,7 +16,7 @@ from syncgroup_operator.manifests.problems import service_accounts
 from syncgroup_operator.manifests.services import members_service, trainer_service
 from syncgroup_operator.planning.decision import Decision, Seat
 from syncgroup_operator.planning.diff import Wanted
-from syncgroup_operator.planning.observation import Observation
+from syncgroup_operator.planning.observation import Observation, Slot
 
 
 def children_of(observation: Observation, decision: Decision, extras: Extras) -> tuple[Wanted, ...]:
@@ -31,7 +31,7 @@ def children_of(observation: Observation, decision: Decision, extras: Extras) ->
         *_config_maps(observation, decision, clusters, extras),
         *_claims(observation, seats, extras),
         *(Wanted(seat.place.cluster, objects.lease(observation, seat, extras.hub_id)) for seat in seats),
-        *_pods(observation, seats, extras),
+        *_pods(observation, decision, seats, extras),
     )
 
 
@@ -76,11 +76,24 @@ def _claims(observation: Observation, seats: tuple[Seat, ...], extras: Extras) -
         yield Wanted(seat.place.cluster, objects.spool_claim(observation, seat, extras.hub_id))
 
 
-def _pods(observation: Observation, seats: tuple[Seat, ...], extras: Extras) -> Iterator[Wanted]:
+def _pods(observation: Observation, decision: Decision, seats: tuple[Seat, ...], extras: Extras) -> Iterator[Wanted]:
     # Without the bundle a pod could only wait for it.
     if observation.group.spec.suspend or not extras.trust_bundle:
         return
+    fine = _fine_pods(observation, decision)
     for seat in seats:
+        if (seat.place.cluster, seat.slot) in fine:
+            continue
         document = pod(observation, seat, extras) if seat.create else None
         if document is not None:
             yield Wanted(seat.place.cluster, document)
+
+
+def _fine_pods(observation: Observation, decision: Decision) -> set[tuple[str, Slot]]:
+    """Pods that are there and stay as they are: a pod is never changed, so that their documents need not be made."""
+    going = {removal.pod.uid for removal in decision.removals}
+    return {
+        (pod.place.cluster, pod.slot)
+        for pod in observation.pods()
+        if pod.labels_ours and pod.uid not in going and not pod.deleting
+    }

@@ -51,14 +51,20 @@ def quantity(value: object) -> Fraction | None:
 
 
 def _covers(wanted: Any, seen: Any, path: str) -> bool:
-    if wanted is None or (isinstance(wanted, Mapping | list | tuple) and not wanted):
+    if wanted is seen or wanted is None:
+        return True
+    # Plain types first: asking an abstract class is most of the cost of a comparison.
+    is_mapping = type(wanted) is dict or isinstance(wanted, Mapping)
+    if not wanted and (is_mapping or isinstance(wanted, list | tuple)):
         return True  # nothing is wanted of it
-    if isinstance(wanted, Mapping):
+    if is_mapping:
         return isinstance(seen, Mapping) and all(
             _covers(value, seen.get(key), f"{path}.{key}" if path else str(key)) for key, value in wanted.items()
         )
     if isinstance(wanted, list | tuple):
         return isinstance(seen, list) and _covers_list(wanted, seen, path)
+    if type(wanted) is str and wanted == seen:
+        return True
     if path.split(".")[-2:-1] and path.split(".")[-2] in _QUANTITIES:
         amount = quantity(wanted)
         return amount is not None and amount == quantity(seen)

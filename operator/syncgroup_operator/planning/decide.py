@@ -13,7 +13,7 @@ from syncgroup_operator.planning import clock
 from syncgroup_operator.planning.damping import Budget
 from syncgroup_operator.planning.decision import Decision, Seat
 from syncgroup_operator.planning.diff import is_kept
-from syncgroup_operator.planning.leases import judge
+from syncgroup_operator.planning.leases import judge, vigils_of
 from syncgroup_operator.planning.links import learn, read_links, reported_links
 from syncgroup_operator.planning.memory import read_seen, read_slots, write_seen, write_slots
 from syncgroup_operator.planning.observation import ChildView, ClusterView, ObjectKey, Observation, Place, Slot
@@ -58,7 +58,9 @@ def decide(observation: Observation, state: GroupState) -> Decision:
         replacements=tuple(work.replacements),
         damped=len(work.waiting),
         notes=tuple(work.notes),
-        wake_after_s=min(work.wakes_s, default=None),
+        wake_after_s=min((*work.wakes_s, *work.silences_s), default=None),
+        wake_besides_s=min(work.wakes_s, default=None),
+        vigils=vigils_of(observation, work.lives),
     )
 
 

@@ -48,6 +48,16 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Vigil:
+    """A lease of a member that is alive, and how long it may stay unchanged."""
+
+    cluster: str
+    namespace: str
+    lease: str
+    lasts_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What one pass decides."""
 
@@ -62,3 +72,7 @@ class Decision:
     notes: tuple[Note, ...] = ()
     wake_after_s: float | None = None
     """When something will be due by itself: a lease to judge, a back-off that ends."""
+    wake_besides_s: float | None = None
+    """The same without the leases in `vigils`."""
+    vigils: tuple[Vigil, ...] | None = None
+    """While all of these are renewed, time alone changes nothing; None where a member is not known to be alive."""

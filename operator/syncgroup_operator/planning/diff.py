@@ -6,7 +6,7 @@ Pure. Knows documents as plain JSON values, not how they are sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,6 +48,8 @@ class Apply:
 
     cluster: str
     document: Document
+    instead_of: str = ""
+    """The uid of a pod of the same name that is given up: it goes at once, and this one is created in its stead."""
 
     @property
     def key(self) -> ObjectKey:
@@ -113,6 +115,7 @@ def diff(wanted: Iterable[Wanted], observation: Observation, decision: Decision)
     reachable = {name: cluster for name, cluster in observation.clusters.items() if cluster.reachable}
     seen_pods = {(name, pod.namespace, pod.name): pod for name, one in reachable.items() for pod in one.pods}
     seen_leases = {(name, one.namespace, one.name) for name, cluster in reachable.items() for one in cluster.leases}
+    given_up = {removal.pod.uid for removal in decision.removals if removal.force}
     actions: list[Action] = []
     kept: set[tuple[str, ObjectKey]] = set()
     for want in wanted:
@@ -122,21 +125,24 @@ def diff(wanted: Iterable[Wanted], observation: Observation, decision: Decision)
         kept.add((want.cluster, key))
         if key.kind == "Pod":
             pod = seen_pods.get((want.cluster, key.namespace, key.name))
-            actions += _for_pod(want, pod)
+            actions += _for_pod(want, pod, given_up)
         elif key.kind == "Lease":
             if (want.cluster, key.namespace, key.name) not in seen_leases:
                 actions.append(Apply(want.cluster, want.document))
         else:
             actions += _for_child(want, reachable[want.cluster].children.get(key))
-    actions += _removed_pods(observation, decision)
+    succeeded = {action.instead_of for action in actions if isinstance(action, Apply)}
+    actions += _removed_pods(observation, decision, succeeded)
     actions += _unwanted(observation, reachable, kept)
     return tuple(actions)
 
 
-def _for_pod(want: Wanted, pod: PodView | None) -> Iterator[Action]:
+def _for_pod(want: Wanted, pod: PodView | None, given_up: Container[str]) -> Iterator[Action]:
     """A pod is never changed, but for labels and annotations that somebody took off it."""
     if pod is None:
         yield Apply(want.cluster, want.document)
+    elif pod.uid in given_up:
+        yield Apply(want.cluster, want.document, instead_of=pod.uid)
     elif not pod.labels_ours and not pod.deleting:
         metadata = want.document["metadata"]
         annotations = {name: text for name, text in metadata.get("annotations", {}).items() if name not in _OF_ONE_POD}
@@ -148,8 +154,10 @@ def _for_child(want: Wanted, seen: ChildView | None) -> Iterator[Action]:
         yield Apply(want.cluster, want.document)
 
 
-def _removed_pods(observation: Observation, decision: Decision) -> Iterator[Action]:
+def _removed_pods(observation: Observation, decision: Decision, succeeded: Container[str]) -> Iterator[Action]:
     for removal in decision.removals:
+        if removal.pod.uid in succeeded:
+            continue
         cluster = observation.clusters.get(removal.pod.place.cluster)
         if cluster is not None and cluster.reachable:
             yield _delete_pod(cluster.name, removal.pod, 0 if removal.force else None)

@@ -61,7 +61,7 @@ def silent_loss(work: Work, pod: PodView, cluster: ClusterView) -> tuple[str, st
     """A pod that nothing is heard of."""
     life = work.life(pod)
     if life.due_s is not None:
-        work.wake_at_s(life.due_s)
+        work.watch_until_s(life.due_s)
     if not life.lost:
         return None
     if life.verdict == "NeverReported":

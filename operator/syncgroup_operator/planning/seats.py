@@ -172,7 +172,9 @@ def _seat(work: Work, sitting: Sitting, *, suspended: bool) -> Seat:
             pod.place != memory.place or pod.deleting or pod.uid in work.removals or pod.uid == memory.removed_uid
             for pod in here
         )
-        return Seat(slot, memory.place, create=not leaving, avoid_nodes=avoid)
+        # Who is given up goes without grace, so that the successor need not wait for another pass.
+        given_up = all(pod.uid in work.removals and work.removals[pod.uid].force for pod in here)
+        return Seat(slot, memory.place, create=given_up or not leaving, avoid_nodes=avoid)
     return Seat(slot, memory.place, create=slot not in work.waiting, avoid_nodes=avoid)
 
 

@@ -56,6 +56,8 @@ class Work:
     notes: list[Note] = field(default_factory=list)
     wakes_s: list[float] = field(default_factory=list)
     """Seconds from now."""
+    silences_s: list[float] = field(default_factory=list)
+    """Seconds from now until a lease that is not renewed meanwhile must be judged."""
     waiting: dict[Slot, str] = field(default_factory=dict)
     """Seats that should be replaced and must wait, with the reason of their loss."""
 
@@ -99,6 +101,10 @@ class Work:
     def wake_at_s(self, due_s: float) -> None:
         """Something is due then, by monotonic time."""
         self.wakes_s.append(max(due_s - self.observation.now_s, 0.0) + WAKE_SLACK_S)
+
+    def watch_until_s(self, due_s: float) -> None:
+        """A lease must be judged then, by monotonic time, unless it is renewed."""
+        self.silences_s.append(max(due_s - self.observation.now_s, 0.0) + WAKE_SLACK_S)
 
     def replaced(self, sitting: Sitting, target: Place, reason: str, message: str, *, backs_off_s: float) -> None:
         """The seat's member is given up: remember, remove, tell."""

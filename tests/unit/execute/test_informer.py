@@ -1,4 +1,4 @@
-"""kopf as an informer: what it must not do to the objects that it watches."""
+"""kopf watches; what the engine keeps on objects is none of its business."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from sync_runtime.contract.names import FINALIZER
 from syncgroup_operator.handlers.run import kopf_settings
 
 
-def test_kopf_does_not_know_our_finalizer() -> None:
-    # It removes the one that it knows wherever no handler of its own needs it: groups would vanish, their pods in other
-    # clusters would stay.
+def test_kopf_never_takes_the_engines_finalizer_for_its_own() -> None:
+    # It removes its own from whatever its handlers do not need it for: the two would write against each other for ever.
     assert kopf_settings().persistence.finalizer != FINALIZER

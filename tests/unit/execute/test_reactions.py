@@ -1,0 +1,90 @@
+"""From a wake-up to the first request that it caused."""
+
+from __future__ import annotations
+
+import pytest
+
+from sync_runtime.contract.names import GroupKey
+from syncgroup_operator.execute.reactions import SPEC, Reactions
+from syncgroup_operator.execute.timings import Timings
+from syncgroup_operator.kube.connection import on_send
+
+KEY = GroupKey("ml", "grpo")
+
+
+class Clock:
+    """Moves when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def send(verb: str = "apply", kind: str = "Service", name: str = "grpo-members") -> None:
+    told = on_send.get()
+    if told is not None:
+        told(verb, kind, name)
+
+
+def total(timings: Timings, name: str, **labels: str) -> tuple[float, float]:
+    found = timings.registry.get_sample_value
+    return found(f"{name}_count", labels) or 0.0, found(f"{name}_sum", labels) or 0.0
+
+
+def test_the_first_request_of_a_pass_ends_the_reaction_and_later_ones_do_not_count() -> None:
+    clock, timings = Clock(), Timings()
+    reactions = Reactions(timings, clock)
+    reactions.woken(KEY, SPEC)
+    clock.now_s += 1.0
+    reactions.woken(KEY, "pod")  # the first of several counts
+    with reactions.timed(KEY, lambda: False):
+        clock.now_s += 0.5
+        send()
+        clock.now_s += 5.0
+        send()
+    assert total(timings, "syncgroup_reaction_seconds", why=SPEC) == (1.0, pytest.approx(1.5))
+    assert total(timings, "syncgroup_reaction_seconds", why="pod") == (0.0, 0.0)
+    assert on_send.get() is None
+
+
+def test_a_pass_that_only_waits_keeps_the_wake_up_and_one_without_work_ends_it() -> None:
+    clock, timings = Clock(), Timings()
+    reactions = Reactions(timings, clock)
+    reactions.woken(KEY, SPEC)
+    with reactions.timed(KEY, lambda: True):
+        clock.now_s += 1.0
+    assert reactions.is_woken(KEY)
+    with reactions.timed(KEY, lambda: True):
+        clock.now_s += 1.0
+        send()
+    assert total(timings, "syncgroup_reaction_seconds", why=SPEC) == (1.0, pytest.approx(2.0))
+    reactions.woken(KEY, SPEC)
+    with reactions.timed(KEY, lambda: False):
+        clock.now_s += 1.0
+    assert not reactions.is_woken(KEY)
+
+
+def test_what_happens_during_a_pass_wakes_the_next() -> None:
+    reactions = Reactions(Timings(), Clock())
+    reactions.woken(KEY, SPEC)
+    with reactions.timed(KEY, lambda: False):
+        reactions.woken(KEY, "lease")
+    assert reactions.is_woken(KEY)
+
+
+def test_a_successor_is_timed_from_the_judgement_in_whatever_pass_it_is_asked_for() -> None:
+    clock, timings = Clock(), Timings()
+    reactions = Reactions(timings, clock)
+    with reactions.timed(KEY, lambda: False):
+        reactions.judged(KEY, "west-0")
+        clock.now_s += 0.1
+        send("delete", "Pod", "west-0")
+        send("apply", "Pod", "west-1")
+    assert total(timings, "syncgroup_replacement_seconds")[0] == 0.0
+    with reactions.timed(KEY, lambda: False):
+        clock.now_s += 0.1
+        send("create", "Pod", "west-0")
+        send("apply", "Pod", "west-0")
+    assert total(timings, "syncgroup_replacement_seconds") == (1.0, pytest.approx(0.2))
