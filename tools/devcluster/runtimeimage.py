@@ -50,7 +50,6 @@ from syncgroup.cli import main
 sys.exit(main())
 """
 KEPT_S = 7 * 24 * 3600.0
-USER = "65532"
 STAGED_BY = "5"
 """Raised when what is staged changes: the cache then holds nothing of that name."""
 LEFT_OUT = frozenset(
@@ -75,8 +74,7 @@ def build(target: Path) -> None:
         program.chmod(0o755)
         _make_readable(root)
         images.pack(
-            root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, user=USER,
-            below=[below],
+            root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, below=[below],
         )  # fmt: skip
 
 
@@ -107,9 +105,9 @@ def _used(path: Path) -> Path:
     """Notes that something in the cache is of use, and forgets what was not for a long time."""
     with contextlib.suppress(OSError):  # the cache may be somebody else's, and read-only
         path.touch()
-    for other in path.parent.glob("runtime-*"):
-        if time.time() - other.stat().st_mtime > KEPT_S:
-            shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(missing_ok=True)
+        for other in path.parent.glob("runtime-*"):
+            if time.time() - other.stat().st_mtime > KEPT_S:
+                shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(missing_ok=True)
     return path
 
 
