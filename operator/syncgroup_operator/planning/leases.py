@@ -60,7 +60,7 @@ def vigils_of(observation: Observation, lives: Mapping[str, Life]) -> tuple[Vigi
             if life.verdict != "Live" or pod.deleting or lease is None:
                 return None
             vigils.append(Vigil(name, lease.namespace, lease.name, duration_s(lease, policy)))
-    return tuple(vigils)
+    return tuple(sorted(vigils))
 
 
 def judge(observation: Observation) -> Mapping[str, Life]:
