@@ -139,7 +139,8 @@ def restart_and_hand_over(context: Context, lab: Lab) -> None:
             time.sleep(5.0)
             told_s = time.monotonic()
             first.process.send_signal(signal.SIGTERM)
-            wait_for(lambda: _passed(second), "the second replica acts", 60.0, 0.05)
+            passes = "controller_runtime_reconcile_total"
+            wait_for(lambda: _value(second, passes) > 0, "the second replica acts", 60.0, 0.05)
             took_s = time.monotonic() - told_s
             context.figure("hand-over to first pass of the new leader", round(took_s, 2), "s", at_most=2.0)
 
@@ -224,11 +225,8 @@ def _total(metrics: Mapping[str, float], name: str) -> float:
 
 
 def _value(operator: OperatorProcess, name: str) -> float:
+    """The sum of one family; 0 while the process is still starting."""
     try:
-        return operator.metrics().get(name, 0.0)
+        return _total(operator.metrics(), name)
     except OSError:
-        return 0.0  # it is still starting
-
-
-def _passed(operator: OperatorProcess) -> bool:
-    return _total(operator.metrics(), "controller_runtime_reconcile_total") > 0
+        return 0.0
