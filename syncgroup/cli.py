@@ -47,8 +47,8 @@ SUBCOMMANDS = {
     "certs": Subcommand("keys and certificates for members without Kubernetes", "syncgroup.commands.certs", "sidecar"),
     "sidecar": Subcommand("run the sync runtime of one member", "syncgroup.commands.sidecar", "sidecar"),
     "library": Subcommand("copy the library for another container", "syncgroup.commands.library", ""),
-    "explain": Subcommand("print the plan for a SyncGroup, and why", "syncgroup.commands.explain", "operator"),
     "cluster": Subcommand("remote clusters that a hub may use", "syncgroup.commands.cluster", "operator"),
+    "explain": Subcommand("print the plan for a SyncGroup, and why", "syncgroup.commands.explain", "operator"),
     "crds": Subcommand("print or write the CustomResourceDefinitions", "syncgroup.commands.crds", "operator"),
 }
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sync_runtime.contract import patterns
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import LATER, DnsLabel, ListAtomic
+from sync_runtime.contract.fields import DnsLabel, ListAtomic
 from sync_runtime.contract.names import LOCAL_CLUSTER, TRAINER_ROLE
 from sync_runtime.contract.rules import Invariant, Rule, UpdateRule, immutable
 from sync_runtime.contract.template import PodTemplate
@@ -78,7 +78,7 @@ class Rollout(Model):
         None, description="Container of the template that generates. The first one if not given."
     )
     placement: Placement = Field(
-        default_factory=Placement, description="Where replacements may go, and how members spread." + LATER
+        default_factory=Placement, description="Where replacements may go, and how members spread."
     )
 
     RULES: ClassVar[tuple[Invariant, ...]] = (

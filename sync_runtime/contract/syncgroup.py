@@ -56,12 +56,12 @@ class SyncGroupSpec(Model):
     rollouts: Annotated[list[Rollout], Field(min_length=1, max_length=MAX_ROLLOUTS), ListMap(("name",))] = Field(
         description="Sets of members that receive weights and generate."
     )
-    sync: Sync = Field(default_factory=Sync, description="How weights travel." + LATER)
+    sync: Sync = Field(default_factory=Sync, description="How weights travel.")
     lease: LeasePolicy = Field(
         default_factory=LeasePolicy,
-        description="When a member counts as lost, and how fast it may be replaced." + LATER,
+        description="When a member counts as lost, and how fast it may be replaced.",
     )
-    runtime: Runtime = Field(default_factory=Runtime, description="The sidecar and library added to every pod." + LATER)
+    runtime: Runtime = Field(default_factory=Runtime, description="The sidecar and library added to every pod.")
     work: Work = Field(default_factory=Work, description="Prompt groups leased to rollout workers." + LATER)
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Traces and metrics." + LATER)
 

@@ -31,10 +31,10 @@ from tests.support.apiproxy import ApiProxy
 from tests.unit.membership.reports import report
 from tools.devcluster.client import RegionHandle
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 GROUP = GroupKey("team", "demo")
 FAST = ClientLimits(requests_per_s=10_000, burst=10_000)
-TIMES = WatchTimes(answer_timeout_s=1.0, first_pause_s=0.1, longest_pause_s=0.5, denied_pause_s=0.5)
+TIMES = WatchTimes(answer_timeout_s=3.0, first_pause_s=0.1, longest_pause_s=0.5, denied_pause_s=0.5)
 RENEWED = "2027-01-31T12:00:{:02}.000000Z"
 
 
@@ -98,7 +98,7 @@ async def seeing(kubeconfig: str, namespace: str, **options: Any) -> AsyncIterat
         await seen.cluster.close()
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 what is waited for is a figure, not an event
             await asyncio.sleep(0.02)
@@ -108,6 +108,12 @@ async def until(condition: Callable[[], object], timeout_s: float = 30.0) -> Non
 def proxy(region: RegionHandle) -> Iterator[ApiProxy]:
     with ApiProxy(region.kubeconfig) as started:
         yield started
+
+
+def streams(proxy: ApiProxy, namespace: str = "") -> int:
+    """How often a watch of leases was opened."""
+    where = f"namespaces/{namespace}/leases" if namespace else "leases"
+    return sum(where in path and "watch=" in path for _, path in proxy.requests)
 
 
 def test_a_group_is_seen_whole_and_woken_for_what_matters(region: RegionHandle, namespace: str) -> None:
@@ -165,18 +171,20 @@ def test_a_renewal_with_the_same_report_wakes_nobody(region: RegionHandle, names
 
 def test_a_cut_link_is_noticed_long_before_a_lease_runs_out(proxy: ApiProxy, namespace: str) -> None:
     async def scenario() -> None:
-        async with seeing(proxy.kubeconfig(), namespace, doubt_after_s=1.2) as seen:
+        async with seeing(proxy.kubeconfig(), namespace, doubt_after_s=1.5, namespaces=[namespace, "default"]) as seen:
             await seen.cluster.create(seen.lease())
             await until(lambda: seen.view.leases and seen.view.connected_s is not None)
             before = seen.view
-            await asyncio.sleep(3.0)  # nothing happens, and that is no cause for alarm
+            await asyncio.sleep(4.0)  # nothing happens, and that is no cause for alarm
             assert seen.view.connected_s == before.connected_s
+            assert streams(proxy, namespace) >= 2
+            assert streams(proxy, "default") == 1  # where nobody has a lease, silence is no news
             proxy.freeze()
             cut_s = time.monotonic()
             await until(lambda: seen.view.connected_s is None)
-            assert time.monotonic() - cut_s < 10.0
+            assert time.monotonic() - cut_s < 20.0
             assert seen.view.heard_s is not None
-            assert seen.view.heard_s < cut_s + 0.5  # nothing was proven since
+            assert seen.view.heard_s < cut_s + 1.0  # nothing was proven since
             await until(lambda: seen.view.problem is not None)
             problem = seen.view.problem
             assert problem is not None
@@ -203,13 +211,13 @@ def test_a_lease_that_runs_out_in_silence_is_proven_at_once(proxy: ApiProxy, nam
             changed_s = seen.view.leases[0].changed_s
             await asyncio.sleep(2.1)
             assert (seen.view.heard_s or 0) < changed_s + 2  # this look asked for proof
-            await until(lambda: (seen.view.heard_s or 0) > changed_s + 2, 5.0)
+            await until(lambda: (seen.view.heard_s or 0) > changed_s + 2)
             assert seen.view.connected_s == since_s
-            streams = sum("leases" in path and "watch=" in path for _, path in proxy.requests)
+            opened = streams(proxy)
             for _ in range(100):
                 assert seen.view.leases
                 await asyncio.sleep(0.005)
-            assert sum("leases" in path and "watch=" in path for _, path in proxy.requests) == streams
+            assert streams(proxy) == opened
 
     asyncio.run(scenario())
 

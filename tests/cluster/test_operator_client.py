@@ -24,7 +24,7 @@ from syncgroup_operator.kube.limits import ClientLimits
 from tests.support.apiproxy import ApiProxy, Rule
 from tools.devcluster.client import RegionHandle
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 FAST = ClientLimits(requests_per_s=10_000, burst=10_000, in_flight=8)
 Scenario = Callable[[Cluster], Awaitable[Any]]
 

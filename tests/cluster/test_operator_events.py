@@ -15,7 +15,7 @@ from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.events import SERIES_S, WRITE_EVERY_S, EventRecorder, Subject
 from tools.devcluster.client import RegionHandle
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.cluster
 NOW = datetime.datetime(2027, 1, 31, 12, 0, 0, tzinfo=datetime.UTC)
 
 

@@ -25,7 +25,7 @@ from tools.devcluster.client import Cluster, RegionHandle
 BEAT_S = 1.0
 PATIENCE_S = 120.0
 """For whatever takes seconds: the machine may have other work."""
-QUICK = {"check_clusters_s": "1", "cluster_lost_s": "2", "collect_every_s": "0.5"}
+QUICK = {"check_clusters_s": "1", "cluster_lost_s": "5", "collect_every_s": "0.5"}
 CHILD_PATHS = (
     "/api/v1/namespaces/{}/pods", "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
     "/api/v1/namespaces/{}/configmaps", "/api/v1/namespaces/{}/services",

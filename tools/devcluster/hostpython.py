@@ -49,6 +49,8 @@ def container(
 ) -> dict[str, Any]:
     """A container that runs this interpreter with `arguments`; `fields` go into it as they are."""
     variables = {"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    if sys.pycache_prefix is not None and _is_mounted(sys.pycache_prefix):
+        variables["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix  # torch takes minutes to compile on a busy machine
     variables |= dict(environment or {})
     extra_mounts = fields.pop("volumeMounts", [])
     return {
@@ -60,3 +62,7 @@ def container(
         "volumeMounts": [*mounts(), *extra_mounts],
         **fields,
     }
+
+
+def _is_mounted(path: str) -> bool:
+    return any(Path(path).is_relative_to(mounted) for mounted in host_paths())

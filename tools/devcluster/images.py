@@ -48,9 +48,13 @@ def pack(
     entrypoint: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     user: str = "",
+    below: Sequence[bytes] = (),
 ) -> None:
-    """Write `target`, an OCI archive of `folder` that containerd imports under the name `reference`."""
-    layer = layer_of(folder)
+    """Write `target`, an OCI archive of `folder` that containerd imports under the name `reference`.
+
+    `below` are layers under the folder's own, the lowest first.
+    """
+    layers = {_digest(layer): layer for layer in (*below, layer_of(folder))}
     where = {"architecture": image_architecture(), "os": "linux"}
     path = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     variables = [f"{key}={value}" for key, value in (path | dict(environment or {})).items()]
@@ -58,7 +62,7 @@ def pack(
         where
         | {
             "config": {"Entrypoint": list(entrypoint), "Env": variables, "User": user},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+            "rootfs": {"type": "layers", "diff_ids": list(layers)},
         }
     )
     kind = "application/vnd.oci.image"
@@ -67,7 +71,10 @@ def pack(
             "schemaVersion": 2,
             "mediaType": f"{kind}.manifest.v1+json",
             "config": _descriptor(f"{kind}.config.v1+json", config),
-            "layers": [_descriptor(f"{kind}.layer.v1.tar", layer)],
+            "layers": [
+                {"mediaType": f"{kind}.layer.v1.tar", "digest": digest, "size": len(layer)}
+                for digest, layer in layers.items()
+            ],
         }
     )
     annotations = {
@@ -77,7 +84,8 @@ def pack(
     entry = _descriptor(f"{kind}.manifest.v1+json", manifest) | {"platform": where, "annotations": annotations}
     index = _json({"schemaVersion": 2, "mediaType": f"{kind}.index.v1+json", "manifests": [entry]})
     files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index}
-    files |= {f"blobs/sha256/{_digest(blob)[7:]}": blob for blob in (layer, config, manifest)}
+    blobs = layers | {_digest(blob): blob for blob in (config, manifest)}
+    files |= {f"blobs/sha256/{digest[7:]}": blob for digest, blob in blobs.items()}
     with tarfile.open(target, "w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)

@@ -46,6 +46,8 @@ class Outcome:
 
     done: tuple[Done, ...] = ()
     failures: tuple[Failure, ...] = ()
+    pause_s: float | None = None
+    """Before what failed is tried again; None where nothing did."""
 
 
 async def act(actions: Iterable[Action], apis: Mapping[str, Cluster]) -> Outcome:

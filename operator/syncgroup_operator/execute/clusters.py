@@ -87,6 +87,7 @@ class Clusters:
         if remote is None:
             remote = self._remotes[name] = Remote(name, resource)
             self._tasks[name] = asyncio.create_task(self._supervise(remote), name=f"cluster {name}")
+            self._on_change(name)
             return
         changed = remote.resource.spec != resource.spec
         remote.resource = resource
@@ -207,6 +208,10 @@ class Clusters:
     def _judge(self, remote: Remote) -> None:
         """Whether it is lost or back; groups are told of either."""
         if remote.judge(self._clock(), self._wall_clock(), self._times.lost_after_s):
+            if remote.problem is None:
+                _log.info("cluster %s is connected", remote.name)
+            else:
+                _log.warning("cluster %s cannot be used: %s", remote.name, remote.problem.message)
             self._on_change(remote.name)
 
     async def _tell(self, remote: Remote) -> None:

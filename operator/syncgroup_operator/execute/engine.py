@@ -37,6 +37,7 @@ from syncgroup_operator.kube.access import InCluster, KubeconfigFile
 from syncgroup_operator.kube.cache import ClusterCache
 from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.events import EventRecorder
+from syncgroup_operator.kube.kinds import SYNC_CLUSTER
 from syncgroup_operator.kube.limits import ClientLimits
 from syncgroup_operator.kube.store import Why
 from syncgroup_operator.kube.watch import Change
@@ -93,6 +94,9 @@ class Engine:
         """Open the hub's watches and stand for election; raises OperatorError where the hub cannot be used."""
         hub_id = await hub_id_of(self._hub)
         self.clusters.hub_shares_devices = await self._hub.has_api("resource.k8s.io/v1")
+        # Listed before the first pass: a SyncCluster that no watch has shown yet must not look like a missing one.
+        for body in await self._hub.list_all(SYNC_CLUSTER):
+            self.put_cluster(body)
         self.clusters.hub_cache.start()
         self.reconciler = Reconciler(
             Surroundings(

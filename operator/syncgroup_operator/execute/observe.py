@@ -15,7 +15,7 @@ from syncgroup_operator.execute.groups import SeenGroup
 from syncgroup_operator.kube.kinds import CONFIG_MAP
 from syncgroup_operator.manifests.inputs import LibraryFacts
 from syncgroup_operator.manifests.pods import template_hashes
-from syncgroup_operator.planning.observation import ChildView, ObjectKey, Observation
+from syncgroup_operator.planning.observation import ChildView, ObjectKey, Observation, Slot
 from syncgroup_operator.planning.state import GroupState
 
 HASHES_KEPT: Final = 4096
@@ -46,6 +46,7 @@ def observe(
     now: datetime.datetime,
     image: str,
     library: LibraryFacts,
+    refused: frozenset[Slot] = frozenset(),
 ) -> Observation:
     """Everything that one pass rests on."""
     names = sorted(clusters_of(group) | set(state.clusters))
@@ -64,6 +65,7 @@ def observe(
         clusters=views,
         template_hashes=_hashes(seen, group, image, library),
         default_image=image,
+        refused=refused,
     )
 
 

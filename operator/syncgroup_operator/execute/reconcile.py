@@ -31,6 +31,7 @@ from syncgroup_operator.execute.groups import Groups, SeenGroup
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
 from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
+from syncgroup_operator.execute.refusals import Refusals
 from syncgroup_operator.execute.resting import Resting
 from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
@@ -39,7 +40,7 @@ from syncgroup_operator.kube.kinds import SYNC_GROUP
 from syncgroup_operator.manifests.children import children_of
 from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
 from syncgroup_operator.manifests.problems import problems_of
-from syncgroup_operator.planning.decide import decide
+from syncgroup_operator.planning.decide import decide, hold
 from syncgroup_operator.planning.decision import Decision, Note, Vigil
 from syncgroup_operator.planning.diff import diff
 from syncgroup_operator.planning.observation import Observation
@@ -85,6 +86,7 @@ class Reconciler:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._expected = Expectations()
+        self._refusals = Refusals()
         self.figures = Figures()
         self.postponed: set[GroupKey] = set()
         """Groups whose pass waits until the hub's watches are live."""
@@ -129,8 +131,7 @@ class Reconciler:
     async def _pass(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
         problems = problems_of(observation)
         if problems:
-            decision = Decision(state=record.state)
-            await self._tell(seen, observation, decision, Outcome(), problems=problems)
+            await self._tell(seen, observation, hold(observation, record.state), Outcome(), problems=problems)
             return None
         authority = await self._around.authorities.of(
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
@@ -145,8 +146,8 @@ class Reconciler:
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
         told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
-        if any(failure.retry for failure in outcome.failures):
-            return min(RETRY_FAILED_S, decision.wake_after_s or RETRY_FAILED_S)
+        if outcome.pause_s is not None:
+            return min(outcome.pause_s, decision.wake_after_s or outcome.pause_s)
         if outcome == Outcome() and not told and decision.state == record.state and decision.vigils is not None:
             self._rest(seen.key, observation, decision, decision.vigils)
         return decision.wake_after_s
@@ -178,6 +179,7 @@ class Reconciler:
         return observe(
             around.clusters, seen, group, record.state, now_s=around.clock(), now=around.wall_clock(),
             image=around.image, library=around.library,
+            refused=self._refusals.slots(seen.key, seen.generation),
         )  # fmt: skip
 
     def _delivered(self, seen: SeenGroup, observation: Observation) -> bool:
@@ -206,8 +208,9 @@ class Reconciler:
             if self._around.clusters.client(action.cluster) is not None
         ]
         actions, taken = without_taken(planned, self._around.clusters, seen.uid)
-        if not actions:
-            return Outcome(failures=taken)
+        if not actions and not taken:
+            self._refusals.note(seen.key, seen.generation, (), ())
+            return Outcome()
         self.figures.actions += len(actions)
         clients = {name: self._around.clusters.client(name) for name in {action.cluster for action in actions}}
         outcome = await act(actions, {name: client for name, client in clients.items() if client is not None})
@@ -215,7 +218,9 @@ class Reconciler:
         for replacement in decision.replacements:
             count = self.figures.replacements.get(replacement.reason, 0)
             self.figures.replacements[replacement.reason] = count + 1
-        return replace(outcome, failures=outcome.failures + taken)
+        failures = outcome.failures + taken
+        pause_s = self._refusals.note(seen.key, seen.generation, actions, failures)
+        return replace(outcome, failures=failures, pause_s=pause_s)
 
     async def _tell(
         self,
@@ -275,6 +280,7 @@ class Reconciler:
 
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
+        self._refusals.forget(key)
         self.postponed.discard(key)
         self._around.records.forget(key)
         self._around.reactions.forget(key)

@@ -101,12 +101,12 @@ class Remote:
         if self.lost_s is None:
             self.lost_s = now_s
         since = now - datetime.timedelta(seconds=now_s - self.lost_s)
-        if self.cache is None and self.problem is not None:  # set by whoever ended the connection
-            self.lost_time = self.lost_time or since
-        elif now_s - self.lost_s >= lost_after_s:
+        if self.cache is not None or self.problem is None:  # else whoever ended the connection said why
+            if now_s - self.lost_s < lost_after_s:
+                return self.problem != before
             self.problem = self._why()
-            self.lost_time = self.lost_time or since
-            self._known = False  # it may come back as another release
+        self.lost_time = self.lost_time or since
+        self._known = False  # it may come back as another release
         return self.problem != before
 
     def is_connected(self) -> bool:

@@ -29,12 +29,15 @@ class Health:
     groups: int
     watches: int
     live_watches: int
+    dead_watches: int
     oldest_silence_s: float
     queue_depth: int
     queue_oldest_s: float
 
     def problem(self) -> str | None:
         """Why this replica should be restarted; None while it should not."""
+        if self.dead_watches:
+            return f"{self.dead_watches} watches of the hub ended by a fault of ours"
         if self.oldest_silence_s > MAX_SILENCE_S:
             return f"a watch of the hub has been silent for {self.oldest_silence_s:.0f} s"
         if self.leading and self.queue_oldest_s > MAX_WAIT_S:
@@ -52,6 +55,7 @@ def health_of(engine: Engine) -> Health:
         groups=len(engine.groups),
         watches=len(watches),
         live_watches=len(heard),
+        dead_watches=engine.clusters.hub_cache.dead,
         oldest_silence_s=max((now_s - moment for moment in heard if moment is not None), default=0.0),
         queue_depth=engine.queue.depth,
         queue_oldest_s=engine.queue.oldest_s,

@@ -232,7 +232,7 @@ class ClusterCache:
             scope,
             on_event,
             times=times,
-            silence_s=self._silence_s if scope.kind is kinds.LEASE else None,
+            silence_s=(lambda: self._silence_s(scope)) if scope.kind is kinds.LEASE else None,
             keep_managed_fields=scope.kind is kinds.POD,  # they say whether a label is still ours
             on_state=self._on_connection,
             clock_s=self._clock_s,
@@ -241,9 +241,10 @@ class ClusterCache:
         task.add_done_callback(_log_death)
         self._running[scope] = _Running(watch, task, needed)
 
-    def _silence_s(self) -> float:
-        shortest_s = self._store.shortest_lease_s
-        if shortest_s is None:
+    def _silence_s(self, scope: Scope) -> float:
+        """How long a watch of leases may be silent before it is doubted; one that has none has nothing to say."""
+        shortest_s, running = self._store.shortest_lease_s, self._running.get(scope)
+        if shortest_s is None or running is None or not running.watch.count:
             return self._times.inactivity_s
         return max(self._doubt_after_s or shortest_s * DOUBT_SHARE, LEAST_DOUBT_S)
 

@@ -60,7 +60,7 @@ def vigils_of(observation: Observation, lives: Mapping[str, Life]) -> tuple[Vigi
             if life.verdict != "Live" or pod.deleting or lease is None:
                 return None
             vigils.append(Vigil(name, lease.namespace, lease.name, duration_s(lease, policy)))
-    return tuple(sorted(vigils))
+    return tuple(sorted(vigils, key=lambda vigil: (vigil.cluster, vigil.namespace, vigil.lease)))
 
 
 def judge(observation: Observation) -> Mapping[str, Life]:
@@ -81,12 +81,12 @@ def life_of(pod: PodView, lease: LeaseView | None, cluster: ClusterView, now_s: 
     if not cluster.reachable or cluster.connected_s is None:
         return Life("Unknown", report=report, taken=taken is not None)
     if taken is None:
-        return _unreported(pod, cluster.connected_s, now_s)
+        return _unreported(pod, cluster, max(_started_s(pod), cluster.connected_s), now_s)
     since_s = max(taken.changed_s, cluster.connected_s)
     due_s = since_s + duration_s(taken, policy)
     silent_s = max(now_s - since_s, 0.0)
     if now_s > due_s:
-        if cluster.heard_s is None or cluster.heard_s > due_s:
+        if _is_proven(cluster, due_s):
             return Life("Expired", silent_s, report=report, taken=True)
         due_s = now_s + PROOF_S
     # The first sight of a lease is no renewal: it may be years old.
@@ -98,11 +98,21 @@ def duration_s(lease: LeaseView, policy: LeasePolicy) -> float:
     return float(max(policy.duration_seconds, min(lease.duration_s, MAX_DURATION_S)))
 
 
-def _unreported(pod: PodView, connected_s: float, now_s: float) -> Life:
+def _unreported(pod: PodView, cluster: ClusterView, since_s: float, now_s: float) -> Life:
     if pod.phase != "Running":
         return UNSEEN
-    started_s = pod.seen_s if pod.running_since_s is None else pod.running_since_s
-    since_s = max(started_s, connected_s)
-    if now_s > since_s + STARTUP_ALLOWANCE_S:
+    due_s = since_s + STARTUP_ALLOWANCE_S
+    if now_s <= due_s:
+        return Life("Unknown", now_s - since_s, due_s)
+    if _is_proven(cluster, due_s):
         return Life("NeverReported", now_s - since_s)
-    return Life("Unknown", now_s - since_s, since_s + STARTUP_ALLOWANCE_S)
+    return Life("Unknown", now_s - since_s, now_s + PROOF_S)
+
+
+def _started_s(pod: PodView) -> float:
+    return pod.seen_s if pod.running_since_s is None else pod.running_since_s
+
+
+def _is_proven(cluster: ClusterView, due_s: float) -> bool:
+    """Whether the watch lived past that moment, so that silence until then was the member's own."""
+    return cluster.heard_s is None or cluster.heard_s > due_s

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sync_runtime.contract import names
 from syncgroup_operator import reasons
 from syncgroup_operator.planning import clock
-from syncgroup_operator.planning.damping import back_off_s
+from syncgroup_operator.planning.damping import MAX_ATTEMPTS, back_off_s
 from syncgroup_operator.planning.decision import Seat
 from syncgroup_operator.planning.losses import ended_loss, silent_loss
 from syncgroup_operator.planning.memory import SlotMemory
@@ -175,17 +175,22 @@ def _may_begin(work: Work, sitting: Sitting) -> bool:
 def _begin(work: Work, sitting: Sitting, term: TermState, seen_term: int) -> TermState:
     """Ask for a pod, once per term: one that was asked for may have run, even if nobody saw it."""
     refused = TRAINER in work.observation.refused
+    memory = work.memories.get(TRAINER, SlotMemory(sitting.place))
     if term.open and term.asked is not None and not refused:
+        # Every term is a new plan for everybody: where pods are refused for hours, not every few seconds.
+        patience_s = max(CREATION_ALLOWANCE_S, back_off_s(memory.attempts))
         waited_s = clock.seconds_since(term.asked, work.now)
-        if waited_s <= CREATION_ALLOWANCE_S:
-            work.wakes_s.append(CREATION_ALLOWANCE_S - waited_s + 1.0)
+        if waited_s <= patience_s:
+            work.wakes_s.append(patience_s - waited_s + 1.0)
             work.seats.append(Seat(TRAINER, sitting.place, create=False, term=term.term))
             return term
+        memory = replace(memory, attempts=min(memory.attempts + 1, MAX_ATTEMPTS))
+        work.memories[TRAINER] = memory
         term = _allocated(term, seen_term)
     elif not term.open:
         term = _allocated(term, seen_term)
-    avoid = work.memories.get(TRAINER, SlotMemory(sitting.place)).avoid_nodes
-    work.seats.append(Seat(TRAINER, sitting.place, create=True, avoid_nodes=avoid, term=term.term))
+    seat = Seat(TRAINER, sitting.place, create=True, avoid_nodes=memory.avoid_nodes, term=term.term)
+    work.seats.append(seat)
     return TermState(term.term, open=True, asked=work.now)
 
 

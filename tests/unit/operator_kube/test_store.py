@@ -123,3 +123,15 @@ def test_a_namespace_that_is_no_longer_watched_leaves_nothing() -> None:
     assert set(store.groups) == {UID}
     store.forget_namespace("team")
     assert store.groups == {}
+
+
+def test_the_holder_of_a_name_is_known_whichever_group_it_is_of() -> None:
+    store = Store(CLUSTER)
+    store.put_pod(pod(), 0.0)
+    store.put_lease(relabelled(lease(), "other"), 0.0)
+    store.put_child(config_map())
+    for body, holder in ((pod(), UID), (lease(), "other"), (config_map(), UID)):
+        key = ObjectKey(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
+        assert store.holder_uid(key) == holder
+        assert store.holder_uid(key._replace(name="no-such")) is None
+    assert store.holder_uid(PLAN._replace(kind="Service")) is None

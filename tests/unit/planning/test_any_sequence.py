@@ -184,7 +184,7 @@ def edit(world: World, event: str, detail: object) -> None:
 
 
 @pytest.mark.timeout(120)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, min_size=1, max_size=25))
 def test_limits_and_routes_hold_and_the_world_settles(events: list[tuple[str, object]]) -> None:
     world = World(group(*ROLLOUTS, lease=LEASE))

@@ -117,7 +117,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_any_document_covers_itself_and_additions_do_not_matter(wanted: dict[str, Any], more: dict[str, Any]) -> None:
     assert covers(wanted, wanted)
@@ -202,6 +202,17 @@ def test_removed_pods_are_deleted_last_by_uid_at_once_or_politely() -> None:
         (polite.uid, None),
         (forced.uid, 0),
     ]
+
+
+def test_a_successor_takes_the_place_of_a_pod_that_is_given_up_in_one_action() -> None:
+    found = world()
+    observation = found.observe()
+    lost = next(pod for pod in observation.clusters["local"].pods if pod.slot.role == "eu")
+    removal = Removal(lost, reasons.LEASE_EXPIRED, "", force=True)
+    decision = Decision(state=GroupState(group_uid=UID), removals=(removal,))
+    document = member(found, "eu", "Pod")
+    pods = [action for action in planned(observation, document, decision=decision) if action.key.kind == "Pod"]
+    assert pods == [Apply("local", document, instead_of=lost.uid)]
 
 
 def test_what_nobody_wants_is_deleted_but_for_claims_and_the_hubs_own_record() -> None:

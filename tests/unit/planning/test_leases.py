@@ -77,6 +77,17 @@ def test_a_pod_that_runs_must_report_within_its_allowance(fields: dict[str, Any]
     assert judged(now_s, None, **fields).verdict == verdict
 
 
+@pytest.mark.parametrize(("heard_s", "lost"), [(130.0, False), (140.9, False), (141.1, True), (None, True)])
+def test_silence_counts_only_up_to_the_last_proof_that_the_watch_lives(heard_s: float | None, lost: bool) -> None:
+    cluster = ClusterView("local", "ml", connected_s=100.0, heard_s=heard_s)
+    life = life_of(pod(), lease(101.0), cluster, 150.0, POLICY)
+    assert life.lost is lost
+    assert (life.due_s is None) is lost
+    late = None if heard_s is None else heard_s + STARTUP_ALLOWANCE_S - 41.0
+    starting = ClusterView("local", "ml", connected_s=100.0, heard_s=late)
+    assert life_of(pod(), None, starting, 5000.0, POLICY).lost is lost
+
+
 def test_the_allowance_begins_anew_with_the_connection() -> None:
     assert judged(10_000.0, None, connected_s=9_990.0).verdict == "Unknown"
 

@@ -118,7 +118,7 @@ def test_links_of_places_that_left_the_group_are_forgotten_and_foreign_ones_neve
     assert reported_links([Life("Expired", report=life.report)], ours) == {}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.integers(0, 10**6), st.integers(0, 64)),

@@ -12,6 +12,7 @@ from syncgroup_operator.planning.leases import STARTUP_ALLOWANCE_S
 from syncgroup_operator.planning.observation import Place, Slot
 from syncgroup_operator.planning.placement import UNSCHEDULABLE_AFTER_S
 from syncgroup_operator.planning.state import GroupState
+from syncgroup_operator.planning.trainers import CREATION_ALLOWANCE_S
 from tests.unit.planning.world import World, fill, group
 
 EU, US, ASIA = Place("local", "eu"), Place("local", "us"), Place("far", "asia")
@@ -251,7 +252,10 @@ def test_an_operator_that_dies_before_it_made_the_first_pods_makes_them_all_unda
     world.state = world.decide().state.to_json()  # and nothing was done
     world.restart()
     world.step()
-    assert len(world.clusters["local"].pods) == 51
+    assert len(world.clusters["local"].pods) == 50
+    world.pass_time(CREATION_ALLOWANCE_S + 1)  # the trainer may have been made: it is asked for with another term
+    world.step()
+    assert world.pod("trainer", 0).term == 2
     assert GroupState.from_json(world.state).replacements_total == 0
 
 

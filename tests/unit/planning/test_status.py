@@ -103,7 +103,8 @@ def test_the_worst_pods_reason_is_shown_with_its_name() -> None:
     condition = conditions(found)["RolloutsReady"]
     assert (condition.status, condition.reason) == ("False", "ImagePullBackOff")
     assert condition.message == (
-        f'4 of 5 members serve; {member} (local/eu), container main: ImagePullBackOff: Back-off pulling image "a"'
+        f'4 of 5 members serve; {member} (local/eu), container main: ImagePullBackOff: Back-off pulling image "a"; '
+        "correct image or imagePullSecrets in spec.rollouts[eu].template"
     )
     assert shown(found, "Ready") == ("False", "ImagePullBackOff")
     odd = status_of(with_trouble(world.observe(), slot, PodTrouble("no word!", "x" * 5000)), decision)
@@ -184,7 +185,20 @@ def test_a_cluster_that_cannot_be_used_stalls_the_group() -> None:
     far = replace(observation.clusters["far"], problem=problem)
     found = status_of(replace(observation, clusters={**observation.clusters, "far": far}), world.decide())
     assert shown(found, "Stalled") == ("True", reasons.NAMESPACE_NOT_ALLOWED)
-    assert conditions(found)["Ready"].message == "cluster far: SyncCluster far does not allow ml"
+    assert conditions(found)["Ready"].message == (
+        "spec.rollouts[asia].cluster: cluster far: SyncCluster far does not allow ml"
+    )
+
+
+def test_what_is_refused_is_shown_before_what_is_not_there_yet() -> None:
+    world = running()
+    decision = world.decide()
+    observation = with_trouble(world.observe(), Slot("eu", 1), PodTrouble("ErrImagePull", "not found"))
+    refused = Failure("local", "apply Pod a", "exceeded quota", reason=reasons.DENIED)
+    found = status_of(observation, decision, failures=(Failure("local", "apply Pod b", "409"), refused))
+    assert shown(found, "Ready") == ("False", reasons.DENIED)
+    assert conditions(found)["Ready"].message.startswith("local: apply Pod a: exceeded quota; 4 of 5 members serve")
+    assert shown(status(world), "Ready") == ("True", reasons.ALL_READY)
 
 
 def test_versions_lag_and_link_figures_come_from_reports() -> None:

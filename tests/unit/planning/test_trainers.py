@@ -46,6 +46,15 @@ def test_a_pod_is_asked_for_once_per_term_even_if_it_is_not_seen() -> None:
     assert asked == [1, 2]
 
 
+def test_a_pod_that_is_never_made_is_asked_for_less_and_less_often() -> None:
+    world = World(group({"name": "eu"}))
+    for _ in range(240):
+        world.state = world.decide().state.to_json()
+        world.pass_time(15.0)
+    assert 8 <= state_of(world).term <= 14
+    assert state_of(world).replacements_total == 0
+
+
 def test_a_pod_that_the_server_refused_is_asked_for_again_with_its_term() -> None:
     world = World(group({"name": "eu"}))
     world.state = world.decide().state.to_json()

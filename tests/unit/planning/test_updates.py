@@ -26,7 +26,7 @@ def test_ready_pods_go_as_far_as_max_unavailable_and_the_relay_last() -> None:
     relay = Slot("eu", 0)
     order: list[int] = []
     least = 6
-    for _ in range(200):
+    for _ in range(60):
         world.step()
         world.pass_time(1.0)
         up = [pod for pod in rollouts(world) if world.is_up(pod) and pod.deleting_s is None]

@@ -96,6 +96,7 @@ class World:
     template: str = "v1"
     state: str = ""
     deleting: bool = False
+    writes_plans: bool = True
     next_uid: int = 0
     children: dict[str, dict[ObjectKey, ChildView]] = field(default_factory=dict)
     reports: dict[Slot, dict[str, Any]] = field(default_factory=dict)
@@ -151,7 +152,7 @@ class World:
                 self.make_pod(seat.slot, seat.place, term=seat.term)
         self.plans = dict(decision.plans)
         for place, plan in decision.plans.items():
-            if self.clusters[place.cluster].connected_s is not None:
+            if self.writes_plans and self.clusters[place.cluster].connected_s is not None:
                 self._write_plan(place, plan)
 
     def settle(self, seconds: float = 60.0, passes: int = 12) -> Decision:

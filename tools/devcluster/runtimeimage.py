@@ -1,0 +1,233 @@
+"""The runtime's image for real nodes, made of this machine's interpreter and packages: no registry, no Docker.
+
+What the operator adds to pods runs from an image, so mounts of the host (`hostpython`) cannot serve it. Interpreter and
+packages become one layer, made once per set of versions and kept in the cache, compiled; this checkout's own code is
+another on top. Standard library only.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import importlib.metadata
+import os
+import py_compile
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tools.cache import cache_root, exclusive, platform_tag, replacing
+from tools.devcluster import images
+from tools.devcluster.hostpython import REPOSITORY
+from tools.errors import HostError
+
+REFERENCE = "syncgroup.local/runtime:dev"
+PACKAGES = ("sync_runtime", "syncgroup")
+EXTRA = "sidecar"
+PREFIX = Path("usr/local")
+"""Where Python is in the image; it finds its library from there whatever prefix it was built for."""
+LOOPS = "loops"
+LOOPS_PLACE = "/tmp/loops"  # noqa: S108 the sidecar's own volume; numba wants to write where it reads
+ENVIRONMENT = {
+    "LD_LIBRARY_PATH": f"/{PREFIX}/lib",
+    "NUMBA_CACHE_DIR": LOOPS_PLACE,
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+SCRIPT = """\
+#!{python}
+import os, shutil, sys
+if sys.argv[1:2] == ["sidecar"] and os.path.isdir("{loops}"):
+    shutil.copytree("{loops}", "{place}", dirs_exist_ok=True)
+from syncgroup.cli import main
+sys.exit(main())
+"""
+KEPT_S = 7 * 24 * 3600.0
+USER = "65532"
+STAGED_BY = "4"
+"""Raised when what is staged changes: the cache then holds nothing of that name."""
+LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "test", "idlelib", "lib2to3", "tkinter", "ensurepip", "turtledemo"}
+)
+# Libraries that glibc loads by name at run time, so that no program says that it needs them.
+LOADED_BY_NAME = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2")
+
+
+def build(target: Path) -> None:
+    """Write `target`, an OCI archive of the runtime as it is in this checkout."""
+    code = checkout()
+    below = _base().read_bytes()
+    with tempfile.TemporaryDirectory(prefix="runtime-image-") as holder:
+        root = Path(holder)
+        shutil.copytree(code, root / code.relative_to("/"))
+        (root / _packages()).mkdir(parents=True)
+        (root / _packages() / "checkout.pth").write_text(f"{code}\n")
+        program = root / PREFIX / "bin" / "syncgroup"
+        program.parent.mkdir(parents=True)
+        program.write_text(SCRIPT.format(python=f"/{PREFIX}/bin/{_version()}", loops=code / LOOPS, place=LOOPS_PLACE))
+        program.chmod(0o755)
+        _make_readable(root)
+        images.pack(
+            root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, user=USER,
+            below=[below],
+        )  # fmt: skip
+
+
+def checkout() -> Path:
+    """This checkout's packages, staged under a name made of their content, where the image has them too.
+
+    Numba believes a compiled loop by path, size and time of its source: so loops that were compiled here with
+    NUMBA_CACHE_DIR set to the folder `loops` beside the packages serve in the image.
+    """
+    whole = hashlib.sha256(STAGED_BY.encode())
+    files = sorted(path for name in PACKAGES for path in (REPOSITORY / name).rglob("*") if path.suffix != ".pyc")
+    for path in files:
+        if path.is_file():
+            whole.update(f"{path.relative_to(REPOSITORY)}:{path.stat().st_size}:".encode())
+            whole.update(path.read_bytes())
+    folder = cache_root() / "images" / platform_tag() / f"runtime-code-{whole.hexdigest()[:16]}"
+    if not folder.exists():
+        _forget_old(folder.parent)
+        with replacing(folder) as staged:
+            for name in PACKAGES:
+                shutil.copytree(REPOSITORY / name, staged / name, ignore=shutil.ignore_patterns("__pycache__"))
+            _compile(staged, staged, str(folder))
+            for path in staged.rglob("*"):
+                os.utime(path, (0, 0))  # as `images` packs it
+    return folder
+
+
+def _forget_old(parent: Path) -> None:
+    """Stagings that nobody made anew for a week."""
+    for folder in parent.glob("runtime-code-*"):
+        if time.time() - folder.stat().st_mtime > KEPT_S:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def needed(extra: str = EXTRA) -> list[importlib.metadata.Distribution]:
+    """The distributions behind one extra of this project, with all that they need, by name."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    waiting = list(project["optional-dependencies"][extra])
+    found: dict[str, importlib.metadata.Distribution] = {}
+    while waiting:
+        name = re.split(r"[^A-Za-z0-9._-]", waiting.pop(), maxsplit=1)[0]
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found:
+            continue
+        try:
+            found[key] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # needed on other systems only, or this environment would not work either
+        waiting += [line for line in found[key].requires or () if "extra ==" not in line]
+    return [found[key] for key in sorted(found)]
+
+
+def _base() -> Path:
+    """The layer with interpreter, packages and libraries; made once per set of versions."""
+    distributions = needed()
+    versions = [f"{one.metadata['Name']} {one.version}" for one in distributions]
+    text = "\n".join([STAGED_BY, sys.version, sys.base_prefix, *versions])
+    name = f"runtime-{hashlib.sha256(text.encode()).hexdigest()[:16]}.layer.tar"
+    layer = cache_root() / "images" / platform_tag() / name
+    if not layer.exists():  # asked before the lock: a whole cache may be someone else's, and read-only
+        with exclusive(layer.parent / ".runtime-lock"):
+            if not layer.exists():
+                with replacing(layer) as staged, tempfile.TemporaryDirectory(prefix="runtime-base-") as root:
+                    _stage(Path(root), distributions)
+                    staged.write_bytes(images.layer_of(Path(root)))
+    return layer
+
+
+def _stage(root: Path, distributions: Iterable[importlib.metadata.Distribution]) -> None:
+    for name in ("tmp", "proc", "dev", "sys", "etc", "run", "var/lib", f"{PREFIX}/bin"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    program = root / PREFIX / "bin" / _version()
+    shutil.copy2(os.path.realpath(sys.executable), program)
+    library = root / PREFIX / "lib" / _version()
+    shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=lambda _folder, found: _unwanted(found))
+    for distribution in distributions:
+        _copy_distribution(distribution, root / _packages())
+    _copy_libraries(root, [program, *root.rglob("*.so"), *root.rglob("*.so.*")])
+    _compile(library, root, "/")
+    _make_readable(root)
+
+
+def _copy_distribution(distribution: importlib.metadata.Distribution, target: Path) -> None:
+    for file in distribution.files or ():
+        if ".." in file.parts or "__pycache__" in file.parts or "tests" in file.parts:
+            continue
+        source = Path(str(distribution.locate_file(file)))
+        if source.is_file():
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / file)
+
+
+def _copy_libraries(root: Path, programs: list[Path]) -> None:
+    """Every library that the dynamic linker would load, where it finds it; the interpreter's own beside it."""
+    for source in sorted({*_linked(programs), *_by_name()}):
+        inside = source.is_relative_to(sys.base_prefix) and sys.base_prefix not in ("/", "/usr")
+        target = root / PREFIX / "lib" / source.name if inside else root / source.relative_to("/")
+        if source.is_relative_to(root) or target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(os.path.realpath(source), target)
+
+
+def _linked(programs: list[Path]) -> Iterator[Path]:
+    environment = os.environ | {"LD_LIBRARY_PATH": str(Path(sys.base_prefix) / "lib")}
+    command = ["ldd", *map(str, programs)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    except FileNotFoundError as error:
+        raise HostError("the program `ldd` is missing; it comes with the C library's development tools.") from error
+    for line in done.stdout.splitlines():
+        match = re.search(r"(?:=>\s+|^\s+)(/\S+)\s+\(0x", line)
+        if match is not None:
+            yield Path(match[1])
+
+
+def _by_name() -> Iterator[Path]:
+    """Beside the C library."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = Path(line.split(maxsplit=5)[5]) if line.count("/") else None
+        if path is not None and path.name.startswith("libc.so"):
+            yield from (path.parent / name for name in LOADED_BY_NAME if (path.parent / name).exists())
+            return
+
+
+def _compile(folder: Path, root: Path, place: str) -> None:
+    """Bytecode that is believed without a look at the source: times in an image mean nothing."""
+    compileall.compile_dir(
+        folder, quiet=2, stripdir=str(root), prependdir=place, workers=0,
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )  # fmt: skip
+
+
+def _make_readable(root: Path) -> None:
+    """The sidecar is nobody's user: a private umask of this machine must not lock it out."""
+    for folder, _, files in os.walk(root):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            mode = path.lstat().st_mode
+            wanted = stat.S_IMODE(mode) | (0o755 if stat.S_ISDIR(mode) or mode & 0o100 else 0o644)
+            if not stat.S_ISLNK(mode) and stat.S_IMODE(mode) != wanted:
+                path.chmod(wanted)
+
+
+def _unwanted(found: list[str]) -> set[str]:
+    return {name for name in found if name in LEFT_OUT or name == "__pycache__" or name.startswith("config-")}
+
+
+def _version() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _packages() -> Path:
+    return PREFIX / "lib" / _version() / "site-packages"
