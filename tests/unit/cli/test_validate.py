@@ -7,7 +7,14 @@ import pytest
 import yaml
 
 from syncgroup import cli
-from tests.unit.contract.samples import BAD_EXAMPLES, EXAMPLES, minimal_cluster, minimal_group, pinned_messages
+from tests.unit.contract.samples import (
+    BAD_EXAMPLES,
+    EXAMPLES,
+    STALLED_EXAMPLES,
+    minimal_cluster,
+    minimal_group,
+    pinned_messages,
+)
 
 
 def validate(capsys: pytest.CaptureFixture[str], *files: object) -> tuple[int, list[str], list[str]]:
@@ -27,6 +34,12 @@ def test_examples_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, err) == (0, [])
     assert len(out) == len(EXAMPLES)
     assert out[0] == f"{EXAMPLES[0]}: SyncGroup external-endpoint is valid"
+
+
+def test_examples_that_stall_are_valid_for_only_a_cluster_can_judge_them(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = validate(capsys, *STALLED_EXAMPLES)
+    assert (code, err) == (0, [])
+    assert sum(": SyncGroup " in line for line in out) == len(STALLED_EXAMPLES) >= 15
 
 
 @pytest.mark.parametrize("path", BAD_EXAMPLES, ids=lambda path: path.stem)
