@@ -221,7 +221,10 @@ class Bed:
 
     def describe(self) -> str:
         """Everything that helps."""
-        parts = [f"--- status\n{json.dumps(self.status, indent=1)[:6000]}"]
+        parts = [
+            f"--- logs of the dev cluster are in {self.cluster.config.logs}",
+            f"--- status\n{json.dumps(self.status, indent=1)[:6000]}",
+        ]
         for region in self.cluster.regions.values():
             found = region.kubectl("get", "pods,leases,csr", "-A", "-o", "wide", check=False)
             parts.append(f"--- {region.name}\n{found.stdout}")
