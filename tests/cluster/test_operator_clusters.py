@@ -65,17 +65,9 @@ def test_a_group_over_three_clusters_is_ready_and_lands_in_the_mapped_namespaces
             assert {pod["metadata"]["annotations"][names.ANNOTATION_HUB] for pod in everywhere} == {hub_id}
         assert len(several.pods(several.hub, f"team-{number}")) == 1
         several.delete_group(number, "wide")
-        for region, space in [(several.hub, f"team-{number}")] + [(one, guests) for one in several.remotes.values()]:
-            wait_until(
-                lambda region=region, space=space: not several.children(region, space), f"{space} is empty", PATIENCE_S
-            )
-        status, _ = several.hub.api(
-            "GET", f"/api/v1/namespaces/syncgroup-system/secrets?labelSelector={names.LABEL_GROUP}=wide"
-        )
-        assert status == 200
-        assert not items(
-            several.hub, f"/api/v1/namespaces/syncgroup-system/secrets?labelSelector={names.LABEL_GROUP}=wide"
-        )
+        several.wait_empty(number)
+        authorities = f"/api/v1/namespaces/syncgroup-system/secrets?labelSelector={names.LABEL_GROUP}=wide"
+        wait_until(lambda: not items(several.hub, authorities), "the authority goes", PATIENCE_S)
 
 
 def test_a_namespace_that_a_cluster_does_not_allow_gets_nothing_there(several: SeveralClusters, number: int) -> None:

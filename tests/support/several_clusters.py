@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -109,9 +110,8 @@ class SeveralClusters:
     @contextlib.contextmanager
     def members(self, number: int) -> Iterator[None]:
         """Somebody renews the leases of a test's pods in all clusters."""
-        places = [(self.hub, f"team-{number}")] + [(region, f"guests-{number}") for region in self.remotes.values()]
         # Handles of its own: their connections are not for two threads.
-        drivers = [MemberDriver(RegionHandle(one.cluster, one.region), space) for one, space in places]
+        drivers = [MemberDriver(RegionHandle(one.cluster, one.region), space) for one, space in self.places(number)]
         ended = threading.Event()
 
         def beat() -> None:
@@ -143,6 +143,18 @@ class SeveralClusters:
     def pods(self, region: RegionHandle, namespace: str) -> dict[str, str]:
         """The uid of every pod of any group in a namespace."""
         return {name: uid for (kind, name), uid in self.children(region, namespace).items() if kind == "pods"}
+
+    def wait_empty(self, number: int) -> None:
+        """Until nothing of any group is left in a test's namespaces."""
+        for region, space in self.places(number):
+            wait_until(functools.partial(self._is_empty, region, space), f"{space} is empty", PATIENCE_S)
+
+    def _is_empty(self, region: RegionHandle, namespace: str) -> bool:
+        return not self.children(region, namespace)
+
+    def places(self, number: int) -> list[tuple[RegionHandle, str]]:
+        """The namespaces of a test, with their clusters."""
+        return [(self.hub, f"team-{number}"), *((one, f"guests-{number}") for one in self.remotes.values())]
 
     def delete_group(self, number: int, name: str, timeout_s: float = PATIENCE_S) -> None:
         """Delete a group and wait until it is gone."""

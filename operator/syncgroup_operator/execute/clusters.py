@@ -33,6 +33,8 @@ from syncgroup_operator.planning.observation import ClusterProblem, ClusterView
 _log = logging.getLogger(__name__)
 WAITING_S: Final = 1.0
 """Between two looks at a cluster that may be lost."""
+TOGETHER_S: Final = 0.2
+"""All watches of a cluster break and open together: one look for all of them."""
 
 OnRequest = Callable[[str, Change, dict[str, Any]], None]
 
@@ -168,6 +170,8 @@ class Clusters:
                 await self._tell(remote)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(remote.nudge.wait(), self._pause_s(remote))
+                if remote.lost_s is not None:
+                    await asyncio.sleep(TOGETHER_S)
         finally:
             await remote.disconnect()
 
@@ -199,7 +203,7 @@ class Clusters:
         try:
             await remote.look()
         except ApiError as error:  # the watches go on trying by themselves, and say why in the status
-            _log.info("cluster %s: %s", remote.name, error)
+            _log.debug("cluster %s: %s", remote.name, error)
 
     async def _kubeconfig(self, remote: Remote) -> bytes:
         ref = remote.resource.spec.kubeconfig_secret_ref
