@@ -73,10 +73,22 @@ class Server:
             raise self.created
         return {"metadata": {"uid": "new", "resourceVersion": "8"}}
 
+    async def apply(self, document: Any) -> dict[str, Any]:
+        self.asked.append(("apply", document["metadata"]["name"]))
+        return {"metadata": {"uid": "plan", "resourceVersion": "9"}}
 
-def succeed(server: Server) -> Any:
+
+def succeed(server: Server, *before: Action) -> Any:
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "ml", "name": "eu-1"}}
-    return asyncio.run(act([Apply("local", document, instead_of="old")], {"local": server}))  # type: ignore[dict-item]
+    actions = [*before, Apply("local", document, instead_of="old")]
+    return asyncio.run(act(actions, {"local": server}))  # type: ignore[dict-item]
+
+
+def test_a_successor_does_not_wait_for_the_new_plan() -> None:
+    server = Server()
+    plan = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ml", "name": "plan"}}
+    succeed(server, Apply("local", plan))
+    assert [verb for verb, _ in server.asked] == ["delete old 0", "create", "apply"]
 
 
 @pytest.mark.parametrize("refusal", [None, NotFoundError("gone"), ConflictError("another uid")])
