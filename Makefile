@@ -21,7 +21,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
-demo: setup ## Three regions on this machine: the CRDs, a group, pods that talk over shaped links
+demo: setup ## Three regions on this machine: a group under the operator, pods that share weights over shaped links
 	@$(VENV)/python -m tools.demo $(ARGS)
 
 .PHONY: test

@@ -114,7 +114,9 @@ class Sidecar:
         self.telemetry = telemetry.start(environment, origin_of(settings, self.release))
         self.traces = VersionTraces(self.telemetry, self._is_sampled)
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
-        self.local = LocalServer(str(settings.socket_path), self, LocalLimits(ring_bytes=settings.ring_bytes))
+        # In a pod the volume decides who reaches the socket, and the user's image may run under any uid.
+        limits = LocalLimits(ring_bytes=settings.ring_bytes, any_uid=bool(settings.pod_uid))
+        self.local = LocalServer(str(settings.socket_path), self, limits)
         self.listener: Listener | None = None
         self.keeper = LeaseKeeper(lease_of(settings), self.role.report, self._lease_times)
 

@@ -32,7 +32,7 @@ def measure(report: Report, groups: int, options: argparse.Namespace) -> None:
         with lab.hub.operator("operator-0") as operator:
             started_s = time.monotonic()
             lab.create_groups(groups)
-            wait_for(lambda: lab.ready_groups() == groups, f"{groups} groups ready", 120 + groups * 2.0, 2.0)
+            wait_for(lambda: cases.all_ready(lab, operator, groups), f"{groups} groups ready", 120 + groups * 2.0, 2.0)
             context.figure("all groups ready after", round(time.monotonic() - started_s, 1), "s")
             time.sleep(options.settle_s)
             cases.steady_state(context, lab, operator, options.steady_s)

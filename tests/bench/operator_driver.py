@@ -44,6 +44,8 @@ class Member:
     after: bytes = b""
     version: bytes = b""
     renewed_s: float = 0.0
+    due_s: float = 0.0
+    """Of the next renewal; another one in the heap was given up."""
     silent: bool = False
 
 
@@ -116,7 +118,8 @@ class ClusterDriver:
             del self.members[known.name]
 
     def _schedule(self, after_s: float, member: Member) -> None:
-        heapq.heappush(self._due, (time.monotonic() + after_s, member.name, member.uid))
+        member.due_s = time.monotonic() + after_s
+        heapq.heappush(self._due, (member.due_s, member.name, member.uid))
         self._more.set()
 
     async def _renew_for_ever(self) -> None:
@@ -133,7 +136,7 @@ class ClusterDriver:
                 continue
             due_s, name, uid = heapq.heappop(self._due)
             member = self.members.get(name)
-            if member is not None and member.uid == uid:
+            if member is not None and member.uid == uid and member.due_s == due_s:
                 self.late += now_s - due_s > LATE_S
                 await self._renew(wire, member)
 

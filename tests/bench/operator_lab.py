@@ -243,8 +243,8 @@ def quantile(before: Mapping[str, float], after: Mapping[str, float], name: str,
     rows: list[tuple[float, float]] = []
     for key, value in after.items():
         if key.startswith(f"{name}_bucket{{") and labels in key:
-            edge = key.partition('le="')[2].partition('"')[0]
-            rows.append((math.inf if edge == "+Inf" else float(edge), value - before.get(key, 0.0)))
+            text = key.partition('le="')[2].partition('"')[0]
+            rows.append((math.inf if text == "+Inf" else float(text), value - before.get(key, 0.0)))
     rows.sort()
     total = rows[-1][1] if rows else 0.0
     if not total:

@@ -34,14 +34,14 @@ def api() -> client.ApiClient:
 async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     """As the documentation shows it."""
     settings.posting.enabled = False
-    await config.load_kube_config()
+    await config.load_kube_config()  # type: ignore[no-untyped-call]
 
 
 @kopf.on.create(names.API_GROUP, names.API_VERSION, names.SYNCGROUP_PLURAL)
 @kopf.on.update(names.API_GROUP, names.API_VERSION, names.SYNCGROUP_PLURAL)
-async def make_members(spec: Mapping[str, Any], namespace: str, name: str, uid: str, **_: Any) -> None:
+async def make_members(spec: Mapping[str, Any], namespace: str | None, name: str, uid: str, **_: Any) -> None:
     """Every pod and lease of the hub's rollouts; what is there already is a conflict."""
-    key = GroupKey(namespace, name)
+    key = GroupKey(namespace or "", name)
     for rollout in spec["rollouts"]:
         if rollout.get("cluster", names.LOCAL_CLUSTER) != names.LOCAL_CLUSTER:
             continue

@@ -122,7 +122,9 @@ def test_conflicts_refusals_and_lost_answers_delay_but_do_not_stop_a_group(
     with proxied(hub, proxy, tmp_path).operator("tried", **QUICK):
         group.write()
         status = group.ready(60.0)["status"]
-    assert status["term"] == 1
+    # A trainer whose making failed may get the next term: a number may be lost, never used twice.
+    trainer = group.pods()[group.name_of("trainer", 0)]
+    assert int(trainer["metadata"]["annotations"][names.ANNOTATION_TERM]) == status["term"]
     assert sum(rule.hits for rule in rules) >= 8
 
 

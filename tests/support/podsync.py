@@ -5,7 +5,6 @@ Documents for the API servers, and what pods say: their logs and leases. The pro
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 from collections.abc import Callable
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from sync_runtime.contract import names
+from syncgroup.cli import main
 from syncgroup_operator.manifests import roles
 from tests.support import processtree
-from tests.support.operators import ACCOUNT, NAMESPACE, OperatorHub, apply, condition, group_of, items
+from tests.support.operators import OperatorHub, apply, condition, group_of, items
 from tools.devcluster import hostpython, runtimeimage
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import Cluster, RegionHandle
@@ -75,28 +75,9 @@ def prepare_hub(region: RegionHandle, folder: Path) -> OperatorHub:
 
 
 def register(hub: RegionHandle, remote: RegionHandle) -> None:
-    """Makes another region a SyncCluster of the hub: account and roles there, Secret and SyncCluster here."""
-    for namespace in (NAMESPACE, GUESTS):
-        remote.kubectl("create", "namespace", namespace)
-    remote.kubectl("create", "serviceaccount", ACCOUNT, "-n", NAMESPACE)
-    documents = roles.role_documents()
-    for document in (*documents["remote.yaml"], *documents["member.yaml"]):
-        apply(remote, document)
-    apply(remote, roles.cluster_role_binding(roles.REMOTE_ROLE, ACCOUNT, NAMESPACE))
-    apply(remote, roles.role_binding(roles.REMOTE_MEMBERS_ROLE, ACCOUNT, NAMESPACE, GUESTS, kind="ClusterRole"))
-    apply(remote, roles.member_binding(GUESTS))
-    kubeconfig = remote.service_account_kubeconfig(NAMESPACE, ACCOUNT)
-    secret = {names.KUBECONFIG_KEY: base64.b64encode(kubeconfig.encode()).decode()}
-    name = f"{remote.name}-kubeconfig"
-    apply(hub, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE},
-                "data": secret})  # fmt: skip
-    spec = {
-        "kubeconfigSecretRef": {"name": name},
-        "region": remote.name,
-        "allowedNamespaces": [{"local": SPACE, "remote": GUESTS}],
-    }
-    apply(hub, {"apiVersion": names.GROUP_VERSION, "kind": names.SYNCCLUSTER_KIND, "metadata": {"name": remote.name},
-                "spec": spec})  # fmt: skip
+    """Makes another region a SyncCluster of the hub, as a person does it."""
+    words = ["cluster", "register", remote.name, "--kubeconfig", str(remote.kubeconfig), "--region", remote.name]
+    assert main([*words, "--allow", f"{SPACE}:{GUESTS}", "--hub-kubeconfig", str(hub.kubeconfig)]) == 0
 
 
 @dataclass(frozen=True)
@@ -187,7 +168,7 @@ class Bed:
 
     def start_operator(self) -> None:
         """A process of the operator, until the bed is closed."""
-        self.operator = self._stack.enter_context(self.hub.operator())
+        self.operator = self._stack.enter_context(self.hub.operator(cluster_lost_s="5"))
 
     @property
     def status(self) -> dict[str, Any]:
@@ -240,7 +221,10 @@ class Bed:
 
     def describe(self) -> str:
         """Everything that helps."""
-        parts = [f"--- status\n{json.dumps(self.status, indent=1)[:6000]}"]
+        parts = [
+            f"--- logs of the dev cluster are in {self.cluster.config.logs}",
+            f"--- status\n{json.dumps(self.status, indent=1)[:6000]}",
+        ]
         for region in self.cluster.regions.values():
             found = region.kubectl("get", "pods,leases,csr", "-A", "-o", "wide", check=False)
             parts.append(f"--- {region.name}\n{found.stdout}")

@@ -1,4 +1,4 @@
-"""`make demo`: three regions, our custom resources, a group, members that talk over shaped links; then all is gone.
+"""`make demo`: three regions, a group under the operator, pods that share weights over shaped links; then all is gone.
 
 Where real nodes are impossible it says why and shows what control planes alone can.
 """
@@ -12,9 +12,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tools.demo import pods, probe
-from tools.devcluster import client, hostcheck
+from tools.demo import operated, pods, probe
+from tools.devcluster import client, hostcheck, runtimeimage
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import Cluster, RegionHandle
 from tools.devcluster.config import ClusterConfig, Level, parse_link, parse_regions
@@ -56,19 +57,27 @@ def main() -> int:
     shapes = [parse_link(f"{a}:{b}={shape}", regions) for (a, b), shape in LINKS.items()]
     with tempfile.TemporaryDirectory(prefix="syncgroup-demo-") as folder:
         config = ClusterConfig(
-            directory=Path(folder),
+            directory=Path(folder) / "cluster",
             level=level,
             regions=regions,
             links=tuple(shapes) if level is Level.NODES else (),
             kwok_nodes=0 if level is Level.NODES else 2,
         )
         try:
-            _show(config)
+            _show(_with_runtime(config, Path(folder)) if level is Level.NODES else config)
         except ToolError as error:
             sys.stderr.write(f"error: {error}\n")
             return 2
     say(f"\nAll of it is gone again. The demo took {time.monotonic() - started:.0f} s.")
     return 0
+
+
+def _with_runtime(config: ClusterConfig, folder: Path) -> ClusterConfig:
+    """The same cluster, whose nodes have the runtime's image."""
+    archive = folder / "runtime.tar"
+    with step("the runtime's image, made of this machine's Python (longer the first time)"):
+        runtimeimage.build(archive)
+    return config.with_images((str(archive),))
 
 
 def _show(config: ClusterConfig) -> None:
@@ -77,9 +86,11 @@ def _show(config: ClusterConfig) -> None:
     try:
         hub = next(iter(cluster.regions.values()))
         with step("the custom resources and a group: kubectl apply"):
-            _apply_group(hub)
+            group = operated.load(HERE / "group.yaml")
+            _apply_group(hub, operated.runnable(group, hub.name) if config.level is Level.NODES else group)
         if config.level is Level.NODES:
             _show_links(cluster)
+            _show_group(cluster, hub)
         else:
             _show_planes(hub)
     finally:
@@ -87,10 +98,10 @@ def _show(config: ClusterConfig) -> None:
             cluster.down()
 
 
-def _apply_group(hub: RegionHandle) -> None:
+def _apply_group(hub: RegionHandle, group: dict[str, Any]) -> None:
     hub.kubectl("apply", "--server-side", "-f", str(CRDS))
     hub.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    hub.kubectl("apply", "-f", str(HERE / "group.yaml"))
+    hub.kubectl("apply", "-f", "-", input=json.dumps(group))
     say(_indent(hub.kubectl("get", "syncgroups").stdout))
     expected = BAD_EXAMPLE.read_text().splitlines()[0].removeprefix("# refused: ")
     bad = hub.kubectl("apply", "-f", str(BAD_EXAMPLE), check=False)
@@ -113,6 +124,23 @@ def _show_links(cluster: Cluster) -> None:
         asked = f"{rtt:>6} {rate + 'bit/s':>11}"
         say(f"  {a + ' ↔ ' + b:22}  {asked}    {seen['rtt_ms']:>6} ms {seen['mbit_per_s']:>7} Mbit/s")
     say()
+
+
+def _show_group(cluster: Cluster, hub: RegionHandle) -> None:
+    with contextlib.ExitStack() as stack:
+        with step("the operator; it may use the other regions: syncgroup cluster register"):
+            operated.install(cluster, hub)
+            log = stack.enter_context(operated.operator(hub, cluster.config.directory))
+        with step("a trainer and two rollouts with the runtime beside them, until all serve"):
+            operated.wait_ready(hub, "demo", log)
+        for pause_s in (0, 2, 2):
+            time.sleep(pause_s)
+            say(_indent(hub.kubectl("get", "syncgroups").stdout))
+        told = operated.sums(cluster)
+    shared = set.intersection(*(set(one) for one in told.values())) - {0}
+    if not shared or any(len({one[seq] for one in told.values()}) != 1 for seq in shared):
+        raise ToolError(f"The members do not have the same weights: {told}")
+    say(f"  {len(shared)} versions were seen by all {len(told)} members, with the same bits in every one\n")
 
 
 def _load_balancer(handle: RegionHandle) -> str:

@@ -7,11 +7,10 @@ another on top. Standard library only.
 
 from __future__ import annotations
 
-import compileall
+import contextlib
 import hashlib
 import importlib.metadata
 import os
-import py_compile
 import re
 import shutil
 import stat
@@ -51,8 +50,7 @@ from syncgroup.cli import main
 sys.exit(main())
 """
 KEPT_S = 7 * 24 * 3600.0
-USER = "65532"
-STAGED_BY = "4"
+STAGED_BY = "5"
 """Raised when what is staged changes: the cache then holds nothing of that name."""
 LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "idlelib", "lib2to3", "tkinter", "ensurepip", "turtledemo"}
@@ -76,8 +74,7 @@ def build(target: Path) -> None:
         program.chmod(0o755)
         _make_readable(root)
         images.pack(
-            root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, user=USER,
-            below=[below],
+            root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, below=[below],
         )  # fmt: skip
 
 
@@ -95,21 +92,23 @@ def checkout() -> Path:
             whole.update(path.read_bytes())
     folder = cache_root() / "images" / platform_tag() / f"runtime-code-{whole.hexdigest()[:16]}"
     if not folder.exists():
-        _forget_old(folder.parent)
         with replacing(folder) as staged:
             for name in PACKAGES:
                 shutil.copytree(REPOSITORY / name, staged / name, ignore=shutil.ignore_patterns("__pycache__"))
             _compile(staged, staged, str(folder))
             for path in staged.rglob("*"):
                 os.utime(path, (0, 0))  # as `images` packs it
-    return folder
+    return _used(folder)
 
 
-def _forget_old(parent: Path) -> None:
-    """Stagings that nobody made anew for a week."""
-    for folder in parent.glob("runtime-code-*"):
-        if time.time() - folder.stat().st_mtime > KEPT_S:
-            shutil.rmtree(folder, ignore_errors=True)
+def _used(path: Path) -> Path:
+    """Notes that something in the cache is of use, and forgets what was not for a long time."""
+    with contextlib.suppress(OSError):  # the cache may be somebody else's, and read-only
+        path.touch()
+        for other in path.parent.glob("runtime-*"):
+            if time.time() - other.stat().st_mtime > KEPT_S:
+                shutil.rmtree(other, ignore_errors=True) if other.is_dir() else other.unlink(missing_ok=True)
+    return path
 
 
 def needed(extra: str = EXTRA) -> list[importlib.metadata.Distribution]:
@@ -143,7 +142,7 @@ def _base() -> Path:
                 with replacing(layer) as staged, tempfile.TemporaryDirectory(prefix="runtime-base-") as root:
                     _stage(Path(root), distributions)
                     staged.write_bytes(images.layer_of(Path(root)))
-    return layer
+    return _used(layer)
 
 
 def _stage(root: Path, distributions: Iterable[importlib.metadata.Distribution]) -> None:
@@ -204,10 +203,12 @@ def _by_name() -> Iterator[Path]:
 
 
 def _compile(folder: Path, root: Path, place: str) -> None:
-    """Bytecode that is believed without a look at the source: times in an image mean nothing."""
-    compileall.compile_dir(
-        folder, quiet=2, stripdir=str(root), prependdir=place, workers=0,
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    """Bytecode beside its source, believed without a look at that: times in an image mean nothing."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
+    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-s", str(root), "-p", place]
+    # Its exit status tells of files that do not compile, such as templates in packages of others: they stay so.
+    subprocess.run(
+        [*command, "--invalidation-mode", "unchecked-hash", str(folder)], env=environment, check=False
     )  # fmt: skip
 
 

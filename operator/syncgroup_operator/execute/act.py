@@ -87,6 +87,8 @@ def _stages(actions: list[Action]) -> list[tuple[bool, list[Action]]]:
     for action in actions:
         kind = action.key.kind
         rank = _ORDERED_KINDS.index(kind) if kind in _ORDERED_KINDS else len(_ORDERED_KINDS)
+        if isinstance(action, Apply) and action.instead_of:
+            rank = 0  # it needs nothing that its predecessor did not have, and somebody waits for it
         stages[isinstance(action, Delete), rank].append(action)
     return [(deletes, stages[deletes, rank]) for deletes, rank in sorted(stages)]
 

@@ -81,8 +81,17 @@ class Engine:
         )  # fmt: skip
         self.authorities = Authorities(self._hub, settings.namespace, policy or AuthorityPolicy(), time.monotonic, _now)
         self.signing = Signing(self.groups, self.clusters, self.authorities, time.monotonic, _now)
+        # A client of its own: in a burst of passes the other's requests wait their turn for longer than a lease lasts.
+        self._electing = Cluster(
+            LOCAL_CLUSTER, access, ClientLimits(in_flight=2, request_timeout_s=settings.election.renew_s / 2)
+        )
         self.election = Election(
-            self._hub, settings.namespace, settings.identity, settings.election, clock=time.monotonic, wall_clock=_now
+            self._electing,
+            settings.namespace,
+            settings.identity,
+            settings.election,
+            clock=time.monotonic,
+            wall_clock=_now,
         )
         self.reconciler: Reconciler | None = None
         self.collector: Collector | None = None
@@ -121,6 +130,7 @@ class Engine:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._electing.close()
         await self.clusters.close()
 
     # --- what the watches of SyncGroups and SyncClusters show ---------------------------------------------------------

@@ -111,6 +111,7 @@ def pod_view(body: Body, cluster: str, now_s: float, before: PodView | None = No
         trouble=trouble_of(status, ready=ready),
         unschedulable_since_s=since_s if waits else None,
         labels_ours=_labels_ours(metadata, cluster, seat.slot),
+        service_account=sys.intern(_text(spec.get("serviceAccountName"))),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sync_runtime.contract.plan import Plan
 from sync_runtime.contract.status import Replacement
@@ -47,8 +47,7 @@ class Note:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Vigil:
+class Vigil(NamedTuple):
     """A lease of a member that is alive, and how long it may stay unchanged."""
 
     cluster: str

@@ -49,3 +49,10 @@ def test_a_container_runs_this_interpreter_and_keeps_what_it_is_given() -> None:
     assert {"name": "A", "value": "b"} in made["env"]
     assert made["volumeMounts"][-1] == extra
     assert made["tty"] is True
+
+
+@pytest.mark.parametrize(("folder", "seen"), [(f"{sys.prefix}/bytecode", True), ("/nowhere/bytecode", False)])
+def test_bytecode_that_is_mounted_is_used(folder: str, seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", folder)
+    variables = {one["name"]: one["value"] for one in hostpython.container("main", ["-m", "x"])["env"]}
+    assert (variables.get("PYTHONPYCACHEPREFIX") == folder) is seen

@@ -99,6 +99,19 @@ def test_every_digest_and_size_is_true(root: Path, tmp_path: Path) -> None:
     assert len(layout.names) == 5
 
 
+def test_layers_below_come_first_and_keep_their_bytes(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "file").write_text("below")
+    base = images.layer_of(tmp_path / "base")
+    images.pack(root, tmp_path / "a.tar", reference="x.local/a:1", below=[base])
+    layout = _Layout(tmp_path / "a.tar")
+    manifest = json.loads(layout.blob(layout.index["manifests"][0]))
+    layers = [layout.blob(one) for one in manifest["layers"]]
+    assert layers == [base, images.layer_of(root)]
+    diff_ids = json.loads(layout.blob(manifest["config"]))["rootfs"]["diff_ids"]
+    assert diff_ids == [one["digest"] for one in manifest["layers"]]
+
+
 @pytest.mark.parametrize(("machine", "name"), [("x86_64", "amd64"), ("aarch64", "arm64"), ("riscv64", "riscv64")])
 def test_the_architecture_is_this_machines(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, name: str

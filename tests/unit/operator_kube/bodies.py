@@ -28,7 +28,7 @@ def pod(role: str = "west", index: int = 0, uid: str = "u-1", status: Any = None
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata(name, uid, labels=labels(role, index), annotations=annotations),
-        "spec": {"nodeName": "node-1"},
+        "spec": {"nodeName": "node-1", "serviceAccountName": "workers"},
         "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
         if status is None
         else status,

@@ -49,6 +49,7 @@ def test_a_running_pod_is_seen_whole() -> None:
     assert (view.phase, view.ready, view.deleting, view.node, view.ip) == ("Running", True, False, "node-1", "10.0.0.1")
     assert (view.template_hash, view.term, view.trouble, view.seen_s) == ("abc", 3, None, 5.0)
     assert view.labels_ours
+    assert view.service_account == "workers"
 
 
 def test_moments_are_carried_over_for_the_same_pod_only() -> None:

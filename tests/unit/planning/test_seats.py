@@ -70,6 +70,7 @@ def test_a_silent_member_is_replaced_in_its_place_on_another_node_after_its_leas
     successor = next(seat for seat in decision.seats if seat.slot == lost.slot)
     assert (successor.create, successor.avoid_nodes) == (True, (lost.node,))
     assert world.pod("eu", 2).uid != lost.uid
+    assert not world.step().removals
 
 
 def test_what_wakes_the_operator_is_the_next_lease_to_judge() -> None:
