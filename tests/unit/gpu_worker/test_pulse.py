@@ -120,8 +120,9 @@ def test_a_slow_worker_is_named_and_waited_for(
 ) -> None:
     monkeypatch.setattr("sync_runtime.gpu_worker.owner.BEAT_S", 0.05)
     monkeypatch.setattr("sync_runtime.gpu_worker.pulse.SLOW_S", 0.3)
+    monkeypatch.setattr("sync_runtime.library.export_client.SILENT_S", 0.8)
     owner.open(5.0)
-    threading.Timer(1.0, release.set).start()
+    threading.Timer(1.8, release.set).start()
     with caplog.at_level(logging.WARNING):
         assert owner.activate(1.0) == VERSION  # after more than twice the time that a silent worker is given
     told = [line for line in caplog.messages if "ACTIVATE has been under way" in line]
