@@ -130,9 +130,9 @@ def _show_group(cluster: Cluster, hub: RegionHandle) -> None:
     with contextlib.ExitStack() as stack:
         with step("the operator; it may use the other regions: syncgroup cluster register"):
             operated.install(cluster, hub)
-            log = stack.enter_context(operated.operator(hub, cluster.config.directory))
+            running = stack.enter_context(operated.operator(hub, cluster.config.directory))
         with step("a trainer and two rollouts with the runtime beside them, until all serve"):
-            operated.wait_ready(hub, "demo", log)
+            operated.wait_ready(hub, "demo", running)
         for pause_s in (0, 2, 2):
             time.sleep(pause_s)
             say(_indent(hub.kubectl("get", "syncgroups").stdout))

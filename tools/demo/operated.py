@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -73,12 +74,24 @@ def install(cluster: Cluster, hub: RegionHandle) -> None:
             _register(hub, name, handle)
 
 
+class Running(NamedTuple):
+    """An operator that was started."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
 @contextlib.contextmanager
-def operator(hub: RegionHandle, folder: Path) -> Iterator[Path]:
-    """The operator beside the clusters, with its own account's rights, until the block ends; yields its log."""
+def operator(hub: RegionHandle, folder: Path) -> Iterator[Running]:
+    """The operator beside the clusters, with its own account's rights, until the block ends."""
     kubeconfig, log = folder / "operator.kubeconfig", folder / "operator.log"
     kubeconfig.write_text(hub.service_account_kubeconfig(NAMESPACE, ACCOUNT))
-    settings = {"NAMESPACE": NAMESPACE, "HEALTH_HOST": "127.0.0.1", "HEALTH_PORT": "0", "METRICS_PORT": "0"}
+    settings = {
+        "NAMESPACE": NAMESPACE,
+        "HEALTH_HOST": "127.0.0.1",
+        "HEALTH_PORT": _free_port(),
+        "METRICS_PORT": _free_port(),
+    }
     environment = _environment() | {"KUBECONFIG": str(kubeconfig)}
     environment |= {f"SYNCGROUP_OPERATOR_{key}": value for key, value in settings.items()}
     with log.open("wb") as sink:
@@ -86,7 +99,7 @@ def operator(hub: RegionHandle, folder: Path) -> Iterator[Path]:
             [sys.executable, "-m", "syncgroup_operator"], env=environment, stdout=sink, stderr=sink
         )
     try:
-        yield log
+        yield Running(process, log)
     finally:
         process.terminate()
         try:
@@ -96,10 +109,12 @@ def operator(hub: RegionHandle, folder: Path) -> Iterator[Path]:
             process.wait()
 
 
-def wait_ready(hub: RegionHandle, name: str, log: Path) -> None:
+def wait_ready(hub: RegionHandle, name: str, running: Running) -> None:
     """Until every member serves."""
 
     def ready() -> bool:
+        if running.process.poll() is not None:
+            raise ToolError("the operator has ended by itself.")
         found = hub.api("GET", f"/apis/{names.GROUP_VERSION}/namespaces/{GROUPS_NAMESPACE}/syncgroups/{name}")[1]
         conditions = (found.get("status") or {}).get("conditions") or []
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
@@ -108,7 +123,7 @@ def wait_ready(hub: RegionHandle, name: str, log: Path) -> None:
         wait_until(ready, f"the group {name} to be ready", START_TIMEOUT_S, every_s=0.5)
     except ToolError as error:
         said = hub.kubectl("get", "syncgroups", "-o", "wide", check=False).stdout
-        raise ToolError(f"{error}\n{said}\n{log.read_text()[-2000:]}") from error
+        raise ToolError(f"{error}\n{said}\n{running.log.read_text()[-2000:]}") from error
 
 
 def sums(cluster: Cluster) -> dict[str, dict[int, str]]:
@@ -144,6 +159,13 @@ def _register(hub: RegionHandle, name: str, handle: RegionHandle) -> None:
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ToolError(f"`syncgroup cluster register {name}` failed: {done.stderr.strip()}")
+
+
+def _free_port() -> str:
+    """A port that was free a moment ago."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
 
 
 def _environment() -> dict[str, str]:

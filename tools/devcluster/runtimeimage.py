@@ -34,6 +34,7 @@ EXTRA = "sidecar"
 PREFIX = Path("usr/local")
 """Where Python is in the image; it finds its library from there whatever prefix it was built for."""
 LOOPS = "loops"
+HIDDEN = "/tmp"  # noqa: S108 where pods have that volume
 LOOPS_PLACE = "/tmp/loops"  # noqa: S108 the sidecar's own volume; numba wants to write where it reads
 ENVIRONMENT = {
     "LD_LIBRARY_PATH": f"/{PREFIX}/lib",
@@ -65,12 +66,14 @@ def build(target: Path) -> None:
     below = _base().read_bytes()
     with tempfile.TemporaryDirectory(prefix="runtime-image-") as holder:
         root = Path(holder)
-        shutil.copytree(code, root / code.relative_to("/"))
-        (root / _packages()).mkdir(parents=True)
+        # Below the sidecar's own volume nothing of the image is seen; then loops are compiled in the pod.
+        place = Path("/") / _packages() if code.is_relative_to(HIDDEN) else code
+        shutil.copytree(code, root / place.relative_to("/"))
+        (root / _packages()).mkdir(parents=True, exist_ok=True)
         (root / _packages() / "checkout.pth").write_text(f"{code}\n")
         program = root / PREFIX / "bin" / "syncgroup"
         program.parent.mkdir(parents=True)
-        program.write_text(SCRIPT.format(python=f"/{PREFIX}/bin/{_version()}", loops=code / LOOPS, place=LOOPS_PLACE))
+        program.write_text(SCRIPT.format(python=f"/{PREFIX}/bin/{_version()}", loops=place / LOOPS, place=LOOPS_PLACE))
         program.chmod(0o755)
         _make_readable(root)
         images.pack(

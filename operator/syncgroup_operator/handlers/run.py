@@ -55,6 +55,8 @@ async def operate(settings: OperatorSettings) -> int:
         registry=registry,
         settings=kopf_settings(),
         standalone=True,
+        # kopf would ask who the user is, and a container's number need not have a name.
+        identity=settings.identity,  # type: ignore[arg-type]  # its own kind of text, which it does not export
         clusterwide=not settings.watch_namespaces,
         namespaces=settings.watch_namespaces,
         liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",

@@ -61,9 +61,11 @@ def test_what_is_staged_has_no_time_and_bytecode_that_knows_its_place(repository
     assert not (staged / "sync_runtime" / "__pycache__" / "stale.pyc").exists()
 
 
+@pytest.mark.parametrize("hidden", [True, False])
 def test_the_image_holds_checkout_loops_and_program_and_everybody_may_read_them(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
+    monkeypatch.setattr(runtimeimage, "HIDDEN", str(tmp_path) if hidden else "/nowhere")
     (tmp_path / "empty").mkdir()
     (tmp_path / "base.tar").write_bytes(images.layer_of(tmp_path / "empty"))
     monkeypatch.setattr(runtimeimage, "_base", lambda: tmp_path / "base.tar")
@@ -73,12 +75,12 @@ def test_the_image_holds_checkout_loops_and_program_and_everybody_may_read_them(
     os.chmod(code / "syncgroup" / "__init__.py", 0o600)
     runtimeimage.build(tmp_path / "image.tar")
     members = _top_layer(tmp_path / "image.tar")
-    inside = str(code).lstrip("/")
+    pth = next(name for name in members if name.endswith("site-packages/checkout.pth"))
+    inside = str(Path(pth).parent) if hidden else str(code).lstrip("/")
     assert members[f"{inside}/syncgroup/__init__.py"].mode == 0o644
     assert members[f"{inside}/{runtimeimage.LOOPS}"].mode == 0o755
     assert f"{inside}/{runtimeimage.LOOPS}/loop.nbi" in members
     assert members["usr/local/bin/syncgroup"].mode == 0o755
-    assert any(name.endswith("site-packages/checkout.pth") for name in members)
 
 
 def _top_layer(archive: Path) -> dict[str, tarfile.TarInfo]:
