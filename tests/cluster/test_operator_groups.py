@@ -150,6 +150,7 @@ def test_a_rollout_whose_lease_expired_is_replaced_and_status_says_who_and_why(
 ) -> None:
     group.write()
     group.ready()
+    group.alive()
     victim = group.name_of("near", 1)
     before = group.uids()
     group.driver.silent = {victim}

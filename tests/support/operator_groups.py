@@ -61,6 +61,18 @@ class Group:
         assert current(), json.dumps(found.get("status"), indent=1)
         return found
 
+    def alive(self) -> None:
+        """Wait until every member has renewed its lease: one that never did has minutes for its start."""
+
+        def renewed() -> bool:
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+            holders = {
+                lease["metadata"]["name"]: lease["spec"].get("holderIdentity") for lease in items(self.region, path)
+            }
+            return all(holders.get(name) == uid for name, uid in self.uids().items())
+
+        self.wait(renewed, "the first renewal of every lease")
+
     def pods(self) -> dict[str, dict[str, Any]]:
         found = items(self.region, f"/api/v1/namespaces/{self.namespace}/pods")
         return {pod["metadata"]["name"]: pod for pod in found}
