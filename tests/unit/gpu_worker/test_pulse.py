@@ -94,7 +94,9 @@ def release(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Lets the worker's session answer."""
     event = threading.Event()
     monkeypatch.setattr(sessions, "make", lambda *_: SlowSession(event))
-    monkeypatch.setattr("sync_runtime.library.export_client.SILENT_S", 0.4)
+    # Before the owner dials: the first pause between two signs of life begins with the connection.
+    monkeypatch.setattr("sync_runtime.gpu_worker.owner.BEAT_S", 0.05)
+    monkeypatch.setattr("sync_runtime.library.export_client.SILENT_S", 0.8)
     return event
 
 
@@ -118,9 +120,7 @@ def test_a_slow_worker_is_named_and_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("sync_runtime.gpu_worker.owner.BEAT_S", 0.05)
     monkeypatch.setattr("sync_runtime.gpu_worker.pulse.SLOW_S", 0.3)
-    monkeypatch.setattr("sync_runtime.library.export_client.SILENT_S", 0.8)
     owner.open(5.0)
     threading.Timer(1.8, release.set).start()
     with caplog.at_level(logging.WARNING):
