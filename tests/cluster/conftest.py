@@ -18,9 +18,17 @@ from tools.errors import ClusterError
 TIMEOUT_S = 180
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that asks for a cluster also waits for its start."""
+    """The first test that asks for a cluster also waits for its start.
+
+    A file runs in one process, and everything with real nodes in the same one: kubelets and containerds take many of
+    the inotify instances that a user has, and clusters side by side would run out of them.
+    """
     for item in items:
+        if "tests/cluster" in item.path.as_posix():
+            on_nodes = item.get_closest_marker("bubble") is not None
+            item.add_marker(pytest.mark.xdist_group("nodes" if on_nodes else item.path.stem))
         if "tests/cluster" in item.path.as_posix() and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
@@ -38,9 +46,9 @@ def planes() -> Iterator[Cluster]:
     yield from _running(clusters.start(Level.PLANES, "2", kwok_nodes=2))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
-    """Two regions with real nodes in the bubble, for the whole run."""
+    """Two regions with real nodes in the bubble, for one file."""
     yield from _running(clusters.start(Level.NODES, "2"))
 
 

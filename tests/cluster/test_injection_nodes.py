@@ -71,7 +71,8 @@ def trainer(nodes: Cluster) -> Iterator[RegionHandle]:
     """A region in which the trainer's pod runs, with everything around it and no operator."""
     region = next(iter(nodes.regions.values()))
     region.kubectl("create", "namespace", KEY.namespace)
-    user = hostpython.container("trainer", ["-c", USER_PROGRAM], environment={"PYTHONPATH": ""})
+    # Without site packages: this environment's own holds the checkout, and the mounted library is to be found.
+    user = hostpython.container("trainer", ["-S", "-c", USER_PROGRAM], environment={"PYTHONPATH": ""})
     template = {"spec": {"containers": [user], "volumes": hostpython.volumes(), "terminationGracePeriodSeconds": 1}}
     small = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
     seen = observation(

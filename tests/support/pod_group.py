@@ -12,7 +12,9 @@ import dataclasses
 import datetime
 import http.client
 import json
+import shutil
 import signal
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -65,6 +67,7 @@ class PodGroup:
         self.lying = False
         """Pods are held for others than they are, so that every request is denied."""
         self._processes: dict[str, SidecarProcess] = {}
+        self._sockets = Path(tempfile.mkdtemp(prefix="sg-"))
         self._client, self._lock = ApiClient(region.kubeconfig), threading.Lock()
         self._stop = threading.Event()
         self._signer: threading.Thread | None = None
@@ -77,6 +80,7 @@ class PodGroup:
         self.stop_signing()
         for name in list(self._processes):
             self.end(name, signal.SIGKILL)
+        shutil.rmtree(self._sockets, ignore_errors=True)
         for path in (f"clusterroles/{self.namespace}-member", f"clusterrolebindings/{self.namespace}-member"):
             self._api("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{path}")
         self._client.close()
@@ -230,7 +234,8 @@ class PodGroup:
 
     def socket(self, seat: Seat) -> str:
         """Where the user's process dials."""
-        return str(seat.folder / "sidecar.sock")
+        # Not in the member's folder: a socket's path has 107 characters at most.
+        return str(self._sockets / f"{seat.slot.role}-{seat.slot.index}.sock")
 
     def ask(self, seat: Seat, path: str) -> Any:
         """A reading of the control API, whatever its status."""
