@@ -139,7 +139,7 @@ def test_suspend_stops_pods_and_keeps_state_and_its_end_goes_on_with_a_new_term(
     found = wait_condition(group.region, group.namespace, "demo", "Suspended", "True")
     assert condition(found, "Ready")["status"] == "False"
     group.write(suspend=False)
-    after = group.ready()["status"]
+    after = group.ready(term=before["term"] + 1)["status"]
     assert after["term"] == before["term"] + 1
     assert after["planRevision"] > before["planRevision"]
     assert operator.process.poll() is None

@@ -47,18 +47,19 @@ class Group:
         }
         apply(self.region, document)
 
-    def ready(self, timeout_s: float = 40.0) -> dict[str, Any]:
+    def ready(self, timeout_s: float = 40.0, term: int = 0) -> dict[str, Any]:
+        """The group, once its status is about the present spec, of this term at least, and Ready."""
         generation = group_of(self.region, self.namespace, "demo")["metadata"]["generation"]
+        found: dict[str, Any] = {}
 
         def current() -> bool:
+            nonlocal found
             found = group_of(self.region, self.namespace, "demo")
-            known = (found.get("status") or {}).get("observedGeneration")
-            return bool(known == generation and condition(found, "Ready").get("status") == "True")
+            status = found.get("status") or {}
+            known = status.get("observedGeneration") == generation and status.get("term", 0) >= term
+            return bool(known and condition(found, "Ready").get("status") == "True")
 
-        with contextlib.suppress(Exception):
-            wait_until(current, "Ready", timeout_s)
-        found = group_of(self.region, self.namespace, "demo")
-        assert current(), json.dumps(found.get("status"), indent=1)
+        self.wait(current, "Ready", timeout_s)
         return found
 
     def alive(self) -> None:
