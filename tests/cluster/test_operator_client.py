@@ -38,6 +38,7 @@ def run(access: Access | str, scenario: Scenario, limits: ClientLimits = FAST) -
             return await scenario(cluster)
         finally:
             await cluster.close()
+            await asyncio.sleep(0.1)  # a TLS connection says goodbye after its session is closed
 
     return asyncio.run(whole())
 
