@@ -77,6 +77,7 @@ class Clusters:
         self._times = times or ClusterTimes()
         self._remotes: dict[str, Remote] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.hub_shares_devices = False
         self.acting = False
         """Whether this replica leads: only then is a status written."""
 
@@ -153,8 +154,6 @@ class Clusters:
             )
             return _unusable(name, remote.resource.spec.region, reasons.NAMESPACE_NOT_ALLOWED, message)
         return remote.view(allowed, group_uid)
-
-    hub_shares_devices = False
 
     # --- one remote cluster -------------------------------------------------------------------------------------------
 

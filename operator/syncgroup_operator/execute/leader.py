@@ -20,6 +20,7 @@ from sync_runtime.contract.names import LEADER_LEASE
 from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
 from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.kinds import LEASE
+from syncgroup_operator.planning.clock import micro_written
 from syncgroup_operator.settings import ElectionSettings
 
 _log = logging.getLogger(__name__)
@@ -139,4 +140,4 @@ class Election:
         }
 
     def _now(self) -> str:
-        return f"{self._wall_clock().astimezone(datetime.UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+        return micro_written(self._wall_clock())

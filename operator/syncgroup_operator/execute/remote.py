@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-from sync_runtime.contract.status import Condition, SyncClusterStatus
+from sync_runtime.contract.status import SyncClusterStatus
 from sync_runtime.contract.synccluster import AllowedNamespace, SyncCluster
 from syncgroup_operator import reasons
 from syncgroup_operator.errors import DeniedError
@@ -17,8 +17,9 @@ from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.limits import ClientLimits
 from syncgroup_operator.kube.store import Why
 from syncgroup_operator.kube.watch import Change
-from syncgroup_operator.planning.clock import read, written
+from syncgroup_operator.planning.clock import read
 from syncgroup_operator.planning.observation import ClusterProblem, ClusterView
+from syncgroup_operator.planning.status import synccluster_status
 
 
 class Remote:
@@ -134,31 +135,14 @@ class Remote:
 
     def status(self, now: datetime.datetime) -> SyncClusterStatus:
         """What its status should say."""
-        connected = self.is_connected()
-        problem = self.problem
-        state = "True" if connected else ("False" if problem is not None else "Unknown")
-        if connected:
-            reason, message = reasons.CONNECTED_REASON, "the API server answers and all watches are live"
-        elif problem is not None:
-            reason, message = problem.reason, problem.message
-        else:
-            reason, message = reasons.PROGRESSING, "the connection is being opened"
-        before = self.resource.status
-        held = next((one for one in before.conditions if one.type == reasons.CONNECTED), None) if before else None
-        moment = held.last_transition_time if held is not None and held.status == state else written(now)
-        condition = Condition(
-            type=reasons.CONNECTED,
-            status=state,  # type: ignore[arg-type]  # one of the three above
-            observed_generation=self.resource.metadata.generation or 0,
-            last_transition_time=moment,
-            reason=reason,
-            message=message[:1024],
-        )
-        return SyncClusterStatus(
-            conditions=[condition],
-            observed_generation=self.resource.metadata.generation,
+        return synccluster_status(
+            self.resource.status,
+            generation=self.resource.metadata.generation or 0,
+            now=now,
+            connected=self.is_connected(),
+            problem=self.problem,
             kubernetes_version=self.version,
-            lost_time=None if self.lost_time is None else written(self.lost_time),
+            lost_time=self.lost_time,
         )
 
     def _namespaces(self) -> tuple[str, ...]:

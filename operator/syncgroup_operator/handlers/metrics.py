@@ -11,6 +11,7 @@ from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from sync_runtime.contract.names import LOCAL_CLUSTER
 from syncgroup_operator.execute.engine import Engine
 from syncgroup_operator.handlers.probes import health_of
 
@@ -56,7 +57,7 @@ class EngineCollector:
         family = CounterMetricFamily(
             "rest_client_requests", "Requests to API servers.", labels=["cluster", "verb", "kind", "code"]
         )
-        for name in ("local", *(remote.name for remote in self._engine.clusters.remotes())):
+        for name in (LOCAL_CLUSTER, *(remote.name for remote in self._engine.clusters.remotes())):
             client = self._engine.clusters.client(name)
             for (verb, kind, code), count in (client.requests if client is not None else {}).items():
                 family.add_metric([name, verb, kind, str(code)], count)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from syncgroup_operator.errors import NotFoundError
 from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.kinds import EVENT
+from syncgroup_operator.planning.clock import micro_written
 
 SERIES_S: Final = 600.0
 """What is said again later than this is a new Event."""
@@ -104,7 +105,7 @@ class EventRecorder:
             self._series.popitem(last=False)
 
     async def _extend(self, series: _Series) -> None:
-        patch = {"series": {"count": series.count, "lastObservedTime": _micro_time(self.now())}}
+        patch = {"series": {"count": series.count, "lastObservedTime": micro_written(self.now())}}
         await self.cluster.merge_patch(EVENT, series.namespace, series.name, patch)
 
 
@@ -119,7 +120,7 @@ def event_document(
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
         "metadata": {"namespace": subject.namespace or CLUSTER_SCOPED_NAMESPACE, "name": name},
-        "eventTime": _micro_time(now),
+        "eventTime": micro_written(now),
         "reportingController": controller,
         "reportingInstance": instance[:128],
         "regarding": regarding,
@@ -130,7 +131,3 @@ def event_document(
 def _cut(note: str) -> str:
     data = note.encode()
     return note if len(data) <= MAX_NOTE_BYTES else data[: MAX_NOTE_BYTES - 3].decode(errors="ignore") + "…"
-
-
-def _micro_time(moment: datetime.datetime) -> str:
-    return f"{moment.astimezone(datetime.UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -16,6 +16,11 @@ def written(moment: datetime.datetime) -> str:
     return f"{moment.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
+def micro_written(moment: datetime.datetime) -> str:
+    """As Kubernetes' MicroTime: UTC, always six digits."""
+    return f"{moment.astimezone(datetime.UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
 def read(text: str) -> datetime.datetime:
     """A contract's `Time`; its shape was checked when the document was read."""
     whole, _, fraction = text.removesuffix("Z").partition(".")

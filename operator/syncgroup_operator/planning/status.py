@@ -75,10 +75,14 @@ def synccluster_status(
     connected: bool,
     problem: ClusterProblem | None = None,
     kubernetes_version: str | None = None,
+    lost_time: datetime.datetime | None = None,
 ) -> SyncClusterStatus:
-    """The status of a SyncCluster. The moment it was lost is kept until it is connected again, whoever looks."""
+    """The status of a SyncCluster. The moment it was lost is kept until it is connected again, whoever looks.
+
+    `lost_time`: that moment, where the caller knows it better than by the time of its verdict.
+    """
     before = previous or SyncClusterStatus()
-    lost = clock.past(before.lost_time, now)
+    lost = lost_time or clock.past(before.lost_time, now)
     if connected:
         verdict, lost = Verdict("True", reasons.CONNECTED_REASON, "its API server answers"), None
     elif problem is not None:
