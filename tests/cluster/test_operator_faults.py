@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import zlib
 from collections.abc import Iterator
@@ -41,9 +42,8 @@ def proxy(hub: OperatorHub) -> Iterator[ApiProxy]:
 
 def proxied(hub: OperatorHub, proxy: ApiProxy, folder: Path) -> OperatorHub:
     """The same hub, reached through a proxy."""
-    other = object.__new__(OperatorHub)
-    other.region, other.folder = hub.region, folder
-    other.kubeconfig = folder / "proxied.kubeconfig"
+    other = copy.copy(hub)
+    other.folder, other.kubeconfig = folder, folder / "proxied.kubeconfig"
     other.kubeconfig.write_text(proxy.kubeconfig())
     return other
 

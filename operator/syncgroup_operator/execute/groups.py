@@ -31,17 +31,6 @@ class SeenGroup:
     finalizers: tuple[str, ...]
     body: bytes
 
-    def owner(self) -> dict[str, Any]:
-        """The owner reference for what belongs to it on the hub."""
-        return {
-            "apiVersion": "syncgroup.dev/v1alpha1",
-            "kind": "SyncGroup",
-            "name": self.key.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-
 
 class Groups:
     """All SyncGroups of the hub that this operator watches."""

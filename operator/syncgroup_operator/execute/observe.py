@@ -32,8 +32,7 @@ def clusters_of(group: SyncGroup) -> set[str]:
 
 def seen_state(clusters: Clusters, seen: SeenGroup) -> ChildView | None:
     """The group's own record, as the hub's watch shows it."""
-    children = clusters.hub_cache.view(seen.uid, seen.key.namespace).children
-    return children.get(_state_key(seen))
+    return clusters.hub_cache.child(seen.uid, _state_key(seen))
 
 
 def observe(

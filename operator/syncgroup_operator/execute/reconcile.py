@@ -39,6 +39,7 @@ from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
 from syncgroup_operator.manifests.children import children_of
 from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
+from syncgroup_operator.manifests.metadata import owner_reference
 from syncgroup_operator.manifests.problems import problems_of
 from syncgroup_operator.planning.decide import decide, hold
 from syncgroup_operator.planning.decision import Decision, Note, Vigil
@@ -141,7 +142,7 @@ class Reconciler:
             self._around.reactions.judged(seen.key, replacement.member)
         await self._guard(seen, decision)
         if decision.state != record.state:
-            await self._around.records.write(seen.key, record, decision.state, seen.owner())
+            await self._around.records.write(seen.key, record, decision.state, owner_reference(observation))
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
