@@ -52,6 +52,8 @@ class StandaloneMember(Model):
     control: Annotated[str, Field(max_length=300)] = "127.0.0.1:0"
     identity: Annotated[str, Field(max_length=4096)] | None = None
     state: Annotated[str, Field(max_length=4096)] | None = None
+    gpu_access: Literal["InProcess", "CudaIpc"] = "InProcess"
+    """`CudaIpc`: its sidecar runs a GPU worker, which needs torch in the same Python."""
 
     RULES: ClassVar[tuple[Invariant, ...]] = (
         Invariant(
@@ -162,6 +164,7 @@ def settings_of(group: StandaloneGroup, name: str, path: Path) -> SidecarSetting
         lease_name=name,
         ring_bytes=group.ring_bytes,
         spool_bytes=group.spool_bytes,
+        gpu_access=member.gpu_access,
     )
 
 
