@@ -82,7 +82,11 @@ class MemberReport(WireModel):
     parent: DnsLabel | None = Field(None, description="Member that it receives from.")
     children: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="Members that receive from it.")
     tokens_per_second: Count | None = Field(None, description="Tokens generated, averaged.")
-    sync_millis: Count | None = Field(None, description="From publish to activation of that version.")
+    sync_millis: Count | None = Field(
+        None,
+        description="From the first word of that version at this member until it was staged and verified there, by "
+        "its own clock; absent where it did not come as an update.",
+    )
     pause_millis: Count | None = Field(None, description="How long generation paused for it.")
     spool_bytes: Count | None = Field(None, description="Bytes in the spool.")
     certificate_expiry_time: Time | None = Field(None, description="When its certificate ends.")
