@@ -99,6 +99,15 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
+def is_address(text: str) -> bool:
+    """Whether `parse_address` takes it."""
+    try:
+        parse_address(text)
+    except SettingsError:
+        return False
+    return True
+
+
 def everywhere(port: int) -> Address:
     """All addresses of this machine: of both families where there are both."""
     return Address("::" if socket.has_dualstack_ipv6() else "0.0.0.0", port)  # noqa: S104 a pod is dialled from outside
