@@ -57,7 +57,7 @@ class OperatorSettings:
     workers: int = 16
     resync_s: float = 600.0
     requests_per_s: float = 100.0
-    burst: int = 200
+    burst: int = 400
     collect_every_s: float = 60.0
     check_clusters_s: float = 30.0
     """Between two looks at a cluster's Secret; a new kubeconfig is used after so long at the latest."""

@@ -25,6 +25,7 @@ from syncgroup_operator.execute.clusters import Clusters, ClusterTimes
 from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
+from syncgroup_operator.execute.news import News
 from syncgroup_operator.execute.queue import WorkQueue
 from syncgroup_operator.execute.reactions import CLUSTER, SPEC, Reactions
 from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
@@ -48,6 +49,8 @@ _log = logging.getLogger(__name__)
 REPORT_PAUSE_S: Final = 1.0
 """Reports of a group's members come within moments of each other: one pass for all of them."""
 BURST_PAUSE_S: Final = 0.02
+LAST_WORDS_S: Final = 1.0
+"""For events that still wait when the process ends; the next leader acts meanwhile."""
 CONTROLLER: Final = "syncgroup.dev/operator"
 
 
@@ -93,6 +96,7 @@ class Engine:
             clock=time.monotonic,
             wall_clock=_now,
         )
+        self.news = News(EventRecorder(self._hub, CONTROLLER, settings.identity))
         self.reconciler: Reconciler | None = None
         self.collector: Collector | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +114,7 @@ class Engine:
         self.reconciler = Reconciler(
             Surroundings(
                 groups=self.groups, clusters=self.clusters, records=Records(self._hub), authorities=self.authorities,
-                events=EventRecorder(self._hub, CONTROLLER, self.settings.identity), hub_id=hub_id,
+                news=self.news, hub_id=hub_id,
                 image=self.settings.runtime_image, library=LibraryFacts(self.settings.library_hash),
                 clock=time.monotonic, wall_clock=_now, reactions=self._reactions,
             )
@@ -125,6 +129,7 @@ class Engine:
         self.signing.queue.close()
         if self.settings.leader_election:
             await self.election.release()
+        await self.news.end(LAST_WORDS_S)
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -187,6 +192,7 @@ class Engine:
         for number in range(SIGNERS):
             self._spawn(self.signing.work(), f"signer {number}")
         self._spawn(self._collect(), "collector")
+        self._spawn(self.news.run(), "news")
 
     async def _work(self) -> None:
         while (key := await self.queue.take()) is not None:
