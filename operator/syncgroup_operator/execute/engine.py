@@ -12,7 +12,7 @@ import datetime
 import logging
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from sync_runtime.contract.documents import load_stored
@@ -33,6 +33,7 @@ from syncgroup_operator.execute.record import Records
 from syncgroup_operator.execute.signing import WORKERS as SIGNERS
 from syncgroup_operator.execute.signing import Signing
 from syncgroup_operator.execute.timings import Result, Timings
+from syncgroup_operator.execute.turns import Turns
 from syncgroup_operator.identity.authority import AuthorityPolicy
 from syncgroup_operator.kube.access import InCluster, KubeconfigFile
 from syncgroup_operator.kube.cache import ClusterCache
@@ -63,6 +64,7 @@ class Engine:
         self.groups = Groups()
         self.timings = Timings()
         self._reactions = Reactions(self.timings, time.monotonic)
+        self._turns = Turns()
         self.leading = False
         self.lost = asyncio.Event()
         """Leadership is gone for good: this process must end, its successor may act already."""
@@ -208,16 +210,19 @@ class Engine:
             self.queue.done(key, again_after_s=rest_s)
             return
         result = Result.ERROR
-        started_s = time.monotonic()
-        with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
-            result, again_after_s = await self._reconcile(reconciler, key)
+        async with self._turns.taken() as end_turn:
+            started_s = time.monotonic()
+            with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
+                result, again_after_s = await self._reconcile(reconciler, key, end_turn)
         self.timings.passed(result, time.monotonic() - started_s)
         if result is Result.SUCCESS:
             self._again(key, again_after_s)
 
-    async def _reconcile(self, reconciler: Reconciler, key: GroupKey) -> tuple[Result, float | None]:
+    async def _reconcile(
+        self, reconciler: Reconciler, key: GroupKey, acted: Callable[[], None]
+    ) -> tuple[Result, float | None]:
         try:
-            return Result.SUCCESS, await reconciler.reconcile(key)
+            return Result.SUCCESS, await reconciler.reconcile(key, acted)
         except ConflictError as error:
             _log.info("%s/%s: %s", *key, error)
             self.queue.failed(key)

@@ -98,8 +98,11 @@ class Reconciler:
         """Groups that a pass of this replica has seen in all their clusters."""
         self.resting = Resting(around.clusters.cache, around.clock)
 
-    async def reconcile(self, key: GroupKey) -> float | None:
-        """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again."""
+    async def reconcile(self, key: GroupKey, acted: Callable[[], None] = lambda: None) -> float | None:
+        """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again.
+
+        `acted` is called when nothing is left but to tell.
+        """
         seen = self._around.groups.get(key)
         if seen is None:
             self._forget(key)
@@ -124,13 +127,15 @@ class Reconciler:
             self.observed.add(key)
         if seen.deleting:
             return await self._tear_down(seen, observation, record)
-        return await self._pass(seen, observation, record)
+        return await self._pass(seen, observation, record, acted)
 
     def waits(self, key: GroupKey) -> bool:
         """Whether the last pass over a group only waited for what an earlier one did to show."""
         return self._expected.pending(key)
 
-    async def _pass(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
+    async def _pass(
+        self, seen: SeenGroup, observation: Observation, record: Record, acted: Callable[[], None]
+    ) -> float | None:
         problems = problems_of(observation)
         if problems:
             await self._tell(seen, observation, hold(observation, record.state), Outcome(), problems=problems)
@@ -147,6 +152,7 @@ class Reconciler:
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
+        acted()
         told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if outcome.pause_s is not None:
             return min(outcome.pause_s, decision.wake_after_s or outcome.pause_s)
