@@ -160,7 +160,7 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
         _smoothed(before.min_rtt_micros if before else None, report.min_rtt_micros), rtt_micros or _MAX_FIGURE
     )
     path = PathFacts(
-        capacity / 8, min_rtt_micros / 1e6, report.loss_ppm / PPM, congestion_control=report.congestion_control
+        capacity / 8, min_rtt_micros / 1e6, (report.loss_ppm or 0) / PPM, congestion_control=report.congestion_control
     )
     streams, size_bytes = _modelled(path, sync)
     step_bytes = report.bucket_bytes // BUCKET_STEP_BYTES * BUCKET_STEP_BYTES
@@ -174,7 +174,7 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
         capacity_bits_per_second=capacity,
         rtt_micros=rtt_micros,
         min_rtt_micros=min_rtt_micros,
-        loss_ppm=report.loss_ppm,
+        loss_ppm=report.loss_ppm or 0,
         streams=report.streams or streams,
         bucket_bytes=step_bytes or size_bytes,
         codec=before.codec if before else "Fast",
@@ -182,10 +182,10 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
     )
 
 
-def _smoothed(before: int | None, after: int) -> int:
-    """Half-way in ratios: what was confirmed counts, what was known too."""
+def _smoothed(before: int | None, after: int | None) -> int:
+    """Half-way in ratios: what was confirmed counts, what was known too. 0: nothing is known."""
     if not before or not after:
-        return after
+        return after or before or 0
     # A change by more than one step is no noise: half-way would take many plans to arrive.
     if max(before, after) > MOVES_BY**2 * min(before, after):
         return after
@@ -235,7 +235,7 @@ def _rate(bits_per_second: int) -> str:
 
 
 def _weight(link: LinkReport, relays: Container[str]) -> tuple[bool, int, int, str]:
-    return link.peer in relays, link.payloads, link.capacity_bits_per_second, link.peer
+    return link.peer in relays, link.payloads, link.capacity_bits_per_second or 0, link.peer
 
 
 def _within(value: int, least: int, most: int) -> int:

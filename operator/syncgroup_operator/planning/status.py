@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import Any, Final
 
 from sync_runtime.contract.reports import LinkReport
 from sync_runtime.contract.status import (
@@ -32,6 +33,7 @@ from syncgroup_operator.planning.problems import Failure, TemplateProblem
 from syncgroup_operator.planning.state import PlaceState
 from syncgroup_operator.planning.trainers import trainer_place
 
+_FIGURES: Final = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
 NEARLY = 1.1
 """A figure within this factor of the one that was written is not written again."""
 
@@ -165,21 +167,25 @@ def _link(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -
     fresh = LinkStatus(
         from_region=link.from_region,
         codec=link.codec,
-        rate_bits_per_second=link.rate_bits_per_second,
-        rtt_micros=link.rtt_micros,
-        loss_ppm=link.loss_ppm,
         streams=link.streams,
         bucket_bytes=link.bucket_bytes,
-        utilisation_percent=link.utilisation_percent,
-        measured_time=clock.written(now),
         message=link.message,
+        **_figures(link, before, now),
     )
     if before is None:
         return fresh
-    figures = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
     settings = ("from_region", "codec", "streams", "bucket_bytes")
     same = all(getattr(before, one) == getattr(fresh, one) for one in settings)
-    return before if same and all(_nearly(getattr(before, one), getattr(fresh, one)) for one in figures) else fresh
+    return before if same and all(_nearly(getattr(before, one), getattr(fresh, one)) for one in _FIGURES) else fresh
+
+
+def _figures(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -> dict[str, Any]:
+    """What was measured and when. A sender that has sent nothing yet knows nothing: the last figures stand, if any."""
+    if link.payloads:
+        return {**{one: getattr(link, one) for one in _FIGURES}, "measured_time": clock.written(now)}
+    if before is None or before.from_region != link.from_region:
+        return {}
+    return {one: getattr(before, one) for one in (*_FIGURES, "measured_time")}
 
 
 def _nearly(before: int | None, after: int | None) -> bool:

@@ -230,6 +230,29 @@ def test_versions_lag_and_link_figures_come_from_reports() -> None:
     assert (after.rate_bits_per_second, after.measured_time) == (100_000_000, "2027-01-31T12:00:35.000Z")
 
 
+def test_a_link_that_nothing_was_sent_over_shows_no_figures_and_takes_none_away() -> None:
+    world = running(sync={"codec": "Fast"})
+    ends = {"fromCluster": "local", "fromRegion": "us", "toCluster": "far", "toRegion": "asia"}
+    measured = {**wire_samples.link_report(), **ends}
+    figures = {"rateBitsPerSecond", "capacityBitsPerSecond", "rttMicros", "minRttMicros", "lossPpm"}
+    idle = {key: value for key, value in measured.items() if key not in {*figures, "utilisationPercent"}}
+    idle["payloads"] = 0
+    world.reports[Slot("trainer", 0)] = {"links": [idle]}
+    found = status(world)
+    assert shown(found, "LinksHealthy") == ("Unknown", reasons.NOT_MEASURED)
+    first = found.regions[0].link
+    assert first is not None
+    assert set(first.to_document()) == {"fromRegion", "codec", "streams", "bucketBytes", "message"}
+    world.reports[Slot("trainer", 0)] = {"links": [measured]}
+    second = status(world).regions[0].link
+    assert second is not None
+    assert (second.rate_bits_per_second, second.rtt_micros) == (472_000_000, 101_200)
+    world.reports[Slot("trainer", 0)] = {"links": [{**idle, "streams": 4}]}  # a sender that began anew
+    world.pass_time(5.0)
+    third = status(world).regions[0].link
+    assert third == second.model_copy(update={"streams": 4}), "the last figures stand, with their time"
+
+
 def test_replacements_are_kept_newest_first_and_capped() -> None:
     world = World(group({"name": "eu", "replicas": 40}, lease={"maxConcurrentReplacements": 1000}))
     fill(world)
