@@ -41,6 +41,7 @@ EVENTS = st.one_of(
     st.tuples(st.sampled_from(["restart", "crash", "restore", "suspend", "template"]), st.none()),
     st.tuples(st.just("jump"), st.integers(-90_000, 90_000)),
     st.tuples(st.just("scale"), st.integers(0, 6)),
+    st.tuples(st.just("fence"), st.integers(1, 40)),
 )
 
 
@@ -152,6 +153,8 @@ def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
         world.pass_time(1.0, wall_jump_s=float(detail))
         if detail > 0:
             watcher.forget()  # by the clock, hours have passed
+    elif event == "fence":
+        world.reports[Slot("trainer", 0)] = {"term": detail}
     else:
         edit(world, event, detail)
 
@@ -228,6 +231,9 @@ def settle_down(watcher: Watcher) -> None:
     wanted = {(seat.slot, seat.place) for seat in decision.seats}
     assert wanted == {(pod.slot, pod.place) for one in world.clusters.values() for pod in one.pods.values()}
     assert all(world.is_up(pod) for one in world.clusters.values() for pod in one.pods.values())
+    term = world.pod("trainer", 0).term
+    assert term is not None
+    assert term >= world.reports.get(Slot("trainer", 0), {}).get("term", 0), "it knows of a later one than itself"
 
 
 def test_a_restored_state_never_gives_out_a_term_or_revision_again() -> None:
