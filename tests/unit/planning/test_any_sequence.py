@@ -18,6 +18,7 @@ from syncgroup_operator.planning.leases import judge
 from syncgroup_operator.planning.observation import Observation, Slot
 from syncgroup_operator.planning.plans import digest_of
 from syncgroup_operator.planning.state import GroupState
+from tests.support.examples import examples
 from tests.unit.planning.world import World, fill, group, shuffled
 
 CONCURRENT, PER_HOUR = 2, 9
@@ -186,8 +187,8 @@ def edit(world: World, event: str, detail: object) -> None:
         world.change(rollouts=[{**eu, "replicas": detail}, asia])
 
 
-@pytest.mark.timeout(120)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(examples(120))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, min_size=1, max_size=25))
 def test_limits_and_routes_hold_and_the_world_settles(events: list[tuple[str, object]]) -> None:
     world = World(group(*ROLLOUTS, lease=LEASE))

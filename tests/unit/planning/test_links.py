@@ -23,6 +23,7 @@ from syncgroup_operator.planning.links import (
 )
 from syncgroup_operator.planning.observation import Place, Slot
 from syncgroup_operator.planning.state import GroupState, LinkMemory
+from tests.support.examples import examples
 from tests.unit.contract import wire_samples
 from tests.unit.planning.world import World, fill, group
 
@@ -121,7 +122,7 @@ def test_links_of_places_that_left_the_group_are_forgotten_and_foreign_ones_neve
     assert reported_links([Life("Expired", report=life.report)], ours) == {}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.integers(0, 10**6), st.integers(0, 64)),
@@ -215,7 +216,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS)
 def test_however_links_move_plans_follow_at_intervals_and_in_the_end(steps: list[tuple[float, str, int, int]]) -> None:
     places = [Place("local", "us"), Place("far", "asia"), Place("far", "india")]

@@ -12,6 +12,7 @@ from sync_runtime.contract.plan import MAX_FAN_OUT, MAX_PARENTS
 from syncgroup_operator.planning.nesting import Trees, hosts_of, route_all
 from syncgroup_operator.planning.observation import Place, Slot
 from syncgroup_operator.planning.routes import LOST, SERVING, STARTING, Candidate
+from tests.support.examples import examples
 from tests.unit.planning.world import World, fill, group
 
 TRAINER = "trainer"
@@ -56,7 +57,7 @@ def assert_is_sound(trees: Trees, members: Members) -> None:
 REGIONS = st.tuples(st.integers(0, 7), st.integers(0, 40), st.integers(1, 20))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(REGIONS, max_size=80), st.integers(0, 40), st.data())
 def test_any_number_of_places_gets_trees_in_which_nobody_serves_too_many(
     places: list[tuple[int, int, int]], local: int, data: st.DataObject
@@ -72,7 +73,7 @@ def test_any_number_of_places_gets_trees_in_which_nobody_serves_too_many(
     assert routed(dict(reversed(members.items()))) == trees
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.booleans(), min_size=20, max_size=90))
 def test_a_place_without_a_living_member_serves_nobody_and_everybody_else_is_served(living: list[bool]) -> None:
     members: dict[Place, list[Candidate]] = {HOME: place_of(3, HOME)}
