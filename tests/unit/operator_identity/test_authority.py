@@ -56,7 +56,7 @@ def test_a_young_ca_is_left_as_it_is() -> None:
 
 
 def test_a_replacement_never_leaves_a_member_that_others_do_not_trust() -> None:
-    """Every three hours for two lives of a CA: whatever was signed and lives is trusted by bundles that are hours old."""
+    """Every three hours for two lives of a CA: what was signed and lives is trusted by bundles that are hours old."""
     found, steps = fresh(), []
     signed: list[x509.Certificate] = []
     bundles: list[bytes] = []
