@@ -5,6 +5,7 @@ SHELL := /bin/bash -o pipefail
 PYTHON ?= python3
 VENV := .venv/bin
 KUBE ?= default
+EXAMPLES ?= 10
 ARGS ?=
 PYTEST := $(VENV)/python -m pytest
 export KUBE
@@ -79,11 +80,16 @@ types: setup ## mypy, strict
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
 	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels \
-	  --ignore tests/unit/library --ignore tests/component $(COVERAGE) $(ARGS)
+	  --ignore tests/unit/library --ignore tests/component --ignore tests/unit/offline/test_huge.py $(COVERAGE) $(ARGS)
+
+.PHONY: test-properties
+test-properties: setup ## Every property with many times as many examples: EXAMPLES=100 for a night of it
+	@SYNCGROUP_EXAMPLES=$(EXAMPLES) $(PYTEST) -q -n 2 -m "hypothesis and not cluster and not bubble" \
+	  -o timeout=3600 --ignore tests/hostile --ignore tests/unit/kernels tests/unit $(ARGS)
 
 .PHONY: test-codec
 test-codec: setup ## Damaged bytes by the hundred thousand, huge tensors, and kernels through Triton's interpreter
-	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library $(ARGS)
+	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library tests/unit/offline/test_huge.py $(ARGS)
 
 .PHONY: test-runtime
 test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
