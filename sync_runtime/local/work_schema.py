@@ -27,10 +27,10 @@ MAX_WAIT_MS: Final = 60_000
 _KIB: Final = 1 << 10
 _HEAD_BYTES: Final = 16 * _KIB
 _DIGEST = matching("[0-9a-f]{32}", "32 hexadecimal digits")
-_ID = matching("[!-~]{1,128}", "a group's id")
+_ID = text(256)
 _LEASE = matching("[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}", "the name of a work lease")
 _ORDER = one_of("throughput", "fixed")
-_SAMPLES = integer(1, 65_536)
+_SAMPLES = integer(0, 1 << 31)
 _STEP = optional(integer(-MAX_INT - 1))
 _VERSION = optional(
     record(w.VersionName, {"lineage": _DIGEST, "seq": integer(), "digest": _DIGEST, "step": _STEP})
