@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import VersionRef
@@ -224,9 +224,9 @@ class RolloutWork:
         """Of a result."""
         return policy_of(self._sidecar).max_payload_bytes
 
-    async def take(self, wait_s: float) -> Mapping[str, object] | None:
-        """A group for whatever the engine runs; None: none came."""
-        held = await self.session.take(HTTP, None, wait_s, lambda: False)
+    async def take(self, wait_s: float, lost: Callable[[], bool]) -> Mapping[str, object] | None:
+        """A group for whatever the engine runs; None: none came, or who asked is lost."""
+        held = await self.session.take(HTTP, None, wait_s, lost)
         if held is None:
             return None
         head, version = held.task.head, held.version
