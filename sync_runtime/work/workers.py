@@ -6,6 +6,7 @@ durable: a trainer's sidecar that restarts learns it anew within a few results.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -135,15 +136,20 @@ class Workers:
 
 
 def shares(total: int, rates: Mapping[str, float]) -> dict[str, int]:
-    """A number of groups split by rate: whole numbers that add up to it (largest remainder, then by name)."""
+    """A number of groups split by rate, so that the last one is done as early as can be: whole numbers that add up.
+
+    Each gets the whole part of what is proportional; the rest go one by one to whoever would be done with it first.
+    """
     whole = sum(rates.values())
     if not rates or whole <= 0:
         return dict.fromkeys(rates, 0)
-    exact = {name: total * rate / whole for name, rate in rates.items()}
-    found = {name: int(part) for name, part in exact.items()}
-    rest = total - sum(found.values())
-    for name in sorted(exact, key=lambda one: (found[one] - exact[one], one))[:rest]:
+    found = {name: int(total * rate / whole) for name, rate in rates.items()}
+    ends = [((found[name] + 1) / rate, name) for name, rate in rates.items()]
+    heapq.heapify(ends)
+    for _ in range(total - sum(found.values())):
+        _, name = ends[0]
         found[name] += 1
+        heapq.heapreplace(ends, ((found[name] + 1) / rates[name], name))
     return found
 
 

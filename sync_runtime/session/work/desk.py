@@ -171,8 +171,8 @@ class WorkDesk:
             known = self._context.digest(version.lineage, version.seq)
             return ledger.fits(version, head) and known == version.digest
 
+        held = ledger.held()
         while (group := ledger.next_group()) is not None:
-            held = ledger.held()
             worker = self.workers.next_for(ledger.queued, held, fits, ledger.policy.max_inflight, now_s)
             if worker is None or worker.version is None:
                 return
@@ -181,6 +181,7 @@ class WorkDesk:
             leased = ledger.lease(group, worker.name, WorkVersion(version.lineage, version.seq, version.digest, step))
             books.write([leased])
             self.workers.leased(worker.name, now_s, had=held.get(worker.name, 0))
+            held[worker.name] = held.get(worker.name, 0) + 1
             self._links[worker.name].send(_task(leased, group.id, group.samples, group.payload))
 
     # --- workers -----------------------------------------------------------------------------------------------------
