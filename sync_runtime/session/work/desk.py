@@ -21,7 +21,7 @@ from sync_runtime.transport.events import WorkArrived, WorkConnected, WorkEvent,
 from sync_runtime.transport.work_link import WorkLink
 from sync_runtime.transport.work_messages import Holding, Result, Return, Revoke, Take, Task, TaskHead, Verdict
 from sync_runtime.work import model
-from sync_runtime.work.ledger import Ledger
+from sync_runtime.work.ledger import Lease, Ledger
 from sync_runtime.work.model import Change, Offer, Policy, WorkVersion
 from sync_runtime.work.workers import Workers
 
@@ -134,23 +134,26 @@ class WorkDesk:
         self.news.set()
 
     def _write(self, books: Books, changes: Sequence[Change]) -> None:
-        leases = {one.id: one for one in books.ledger.leases} if changes else {}
+        ended = [
+            (lease, change.reason)
+            for change in changes
+            if isinstance(change, model.Returned) and (lease := books.ledger.find(change.lease)) is not None
+        ]
         books.write(changes)
-        for change in changes:
-            if isinstance(change, model.Returned) and change.lease in leases:
-                lease = leases[change.lease]
-                self.returns[change.reason.partition(":")[0]] += 1
-                link = self._links.get(lease.worker)
-                if link is not None:
-                    link.send(Revoke(lease=lease.id, reason=change.reason[: model.MAX_REASON_CHARACTERS]))
+        for lease, reason in ended:
+            self._revoke(lease, reason)
+
+    def _revoke(self, lease: Lease, reason: str) -> None:
+        """A lease ended; its worker need not go on, if it is there to hear that."""
+        self.returns[reason.partition(":")[0]] += 1
+        link = self._links.get(lease.worker)
+        if link is not None:
+            link.send(Revoke(lease=lease.id, reason=reason[: model.MAX_REASON_CHARACTERS]))
 
     def rolled_back(self, before: Ledger) -> None:
         """Another ledger is in place: what the old one had handed out is void."""
         for lease in before.leases:
-            self.returns[model.ROLLED_BACK] += 1
-            link = self._links.get(lease.worker)
-            if link is not None:
-                link.send(Revoke(lease=lease.id, reason=model.ROLLED_BACK))
+            self._revoke(lease, model.ROLLED_BACK)
 
     def _note_head(self, books: Books, head: WorkVersion) -> None:
         self._steps[head.lineage, head.seq] = head.step
@@ -245,7 +248,7 @@ class WorkDesk:
         head = message.head
         version = WorkVersion(head.lineage, head.seq, head.digest)
         offer = Offer(head.lease, link.name, version, head.scrubbed, head.tokens, message.payload)
-        lease = next((one for one in books.ledger.leases if one.id == head.lease), None)
+        lease = books.ledger.find(head.lease)
         verdict = books.ledger.judge(offer, self._context.head())
         now_s = time.monotonic()
         if verdict.reason == model.COUNTED and lease is not None:  # before the next group is handed out
