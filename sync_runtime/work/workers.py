@@ -99,8 +99,8 @@ class Workers:
         worker.progress_s = now_s
         if tokens <= 0 or busy_s <= 0:
             return
-        worker.rate = _mixed(worker.rate, tokens / busy_s)
-        self._group_tokens = _mixed(self._group_tokens, tokens)
+        worker.rate = mixed(worker.rate, tokens / busy_s)
+        self._group_tokens = mixed(self._group_tokens, tokens)
 
     def next_for(
         self, queued: int, held: Mapping[str, int], fits: Callable[[WorkVersion], bool], max_inflight: int, now_s: float
@@ -153,5 +153,6 @@ def shares(total: int, rates: Mapping[str, float]) -> dict[str, int]:
     return found
 
 
-def _mixed(before: float | None, new: float) -> float:
+def mixed(before: float | None, new: float) -> float:
+    """A moving average with one more measurement."""
     return new if before is None else KEPT * before + (1 - KEPT) * new

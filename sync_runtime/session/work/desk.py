@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 GRACE_S = 2.0
 """How long a worker whose process ended, or was cut off, has to come back."""
 MAX_STEPS = 1024
+MAX_UNREAD_BYTES = 256 << 20
 ORDERLY = frozenset({"ShuttingDown"})
 
 
@@ -48,6 +49,8 @@ class DeskContext:
     spawn: Callable[[object], None]
     counted: Callable[[WorkVersion, str, int, float], None]
     """Told of every result that counts: version, worker, tokens, seconds since its lease."""
+    judged: Callable[[str], None]
+    """Told what became of every result."""
 
 
 class WorkDesk:
@@ -64,6 +67,8 @@ class WorkDesk:
         self.verdicts: Counter[str] = Counter()
         self.returns: Counter[str] = Counter()
         self.tokens = 0
+        self._unread_bytes = 0
+        """Of results that wait to be judged."""
         self._lineage: str | None = None
         self._steps: dict[tuple[str, int], int | None] = {}
 
@@ -101,6 +106,12 @@ class WorkDesk:
 
     def on_event(self, event: WorkEvent) -> None:
         """Something about a worker's connection; they are worked off in order."""
+        if isinstance(event, WorkArrived) and isinstance(event.message, Result):
+            self._unread_bytes += len(event.message.payload)
+            if self._unread_bytes > MAX_UNREAD_BYTES:  # it is sent again when the worker is back
+                self._unread_bytes -= len(event.message.payload)
+                event.link.close("Busy", "more results come than the disk takes")
+                return
         self._events.put_nowait(event)
 
     async def tick(self) -> None:
@@ -192,6 +203,8 @@ class WorkDesk:
     async def _serve(self) -> None:
         while True:
             event = await self._events.get()
+            if isinstance(event, WorkArrived) and isinstance(event.message, Result):
+                self._unread_bytes -= len(event.message.payload)
             try:
                 books = self.books()
                 async with books.turn:
@@ -258,6 +271,7 @@ class WorkDesk:
         except SpoolError as error:
             verdict = model.Verdict(model.NO_ROOM, str(error), retry=True)
         self.verdicts[verdict.reason] += 1
+        self._context.judged(verdict.reason)
         if verdict.reason == model.COUNTED and lease is not None:
             self.tokens += head.tokens
             self._context.counted(lease.version, link.name, head.tokens, now_s - lease.began_s)

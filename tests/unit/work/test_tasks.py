@@ -51,6 +51,7 @@ class Member:
             is_on=lambda: True,
             spawn=lambda work: self.spawned.append(cast("Coroutine[Any, Any, None]", work)),
             worked=lambda *_: None,
+            measured=lambda _: None,
         )
         self.session = WorkerSession(context)
         self.link = FakeLink()
