@@ -168,8 +168,11 @@ class Worker:
             version = self._engine.version
             if version is not None and self._scrubs and version != self._scrubbed:
                 self._scrub(version)
-        except SidecarLostError:
-            return None  # it is dialled again in the background
+        except SyncError as error:
+            # The sidecar is away, a repair is not staged yet, or whole weights are on their way: all of that passes.
+            if error.retry_helps or self._engine.version is None:
+                return None
+            raise
         return version if version == self._scrubbed or not self._scrubs else None
 
     def _scrub(self, version: Version) -> None:

@@ -100,7 +100,7 @@ class TrainerWork:
         """For the control API."""
         ledger = self.desk.ledger
         if ledger is None:
-            return {"mode": self._sidecar.plans.plan.work.mode}
+            return {"mode": self._sidecar.plans.plan.work.mode, "problem": self.desk.problem}
         held = ledger.held()
         return {
             "mode": self._sidecar.plans.plan.work.mode,

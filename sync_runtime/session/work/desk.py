@@ -67,6 +67,8 @@ class WorkDesk:
         self.verdicts: Counter[str] = Counter()
         self.returns: Counter[str] = Counter()
         self.tokens = 0
+        self.problem: str | None = None
+        """Why the ledger cannot be used."""
         self._unread_bytes = 0
         """Of results that wait to be judged."""
         self._lineage: str | None = None
@@ -91,13 +93,22 @@ class WorkDesk:
         if not self._context.is_on():
             raise WorkError("work leases are off in this group: set `work.mode` to Leased")
         if self._books is None:
-            self._books = Books(self._context.folder, self._context.term(), self._context.policy())
+            self._books = self._opened()
             now_s = time.monotonic()
             for name in self._books.ledger.held():  # of before a restart: they have a while to show that they live
                 self.workers.connected(name, now_s)
                 self.workers.gone(name, now_s + max(GRACE_S, self._context.member_lease_s()))
         self._books.ledger.policy = self._context.policy()
         return self._books
+
+    def _opened(self) -> Books:
+        try:
+            books = Books(self._context.folder, self._context.term(), self._context.policy())
+        except SyncError as error:
+            self.problem = str(error)
+            raise
+        self.problem = None
+        return books
 
     @property
     def ledger(self) -> Ledger | None:
