@@ -147,6 +147,8 @@ class WorkDesk:
             self._write(books, books.ledger.expired(now_s))
             for name in self.workers.lost(now_s):
                 _log.info("the worker %s is away: its work goes to others", name)
+            present = {worker.name for worker in self.workers.all}
+            for name in books.ledger.held().keys() - present:  # also of those whose return could not be written before
                 self._write(books, books.ledger.release_others(name, ()))
             if head is not None:
                 self._note_head(books, head)
@@ -182,11 +184,11 @@ class WorkDesk:
         while len(self._steps) > MAX_STEPS:
             del self._steps[next(iter(self._steps))]
         if head.lineage != self._lineage:
-            self._lineage = head.lineage
             ended = books.ledger.foreign(head.lineage)
             if ended:
                 _log.info("lineage %s: %d work leases of others end", head.lineage, len(ended))
             self._write(books, ended)
+            self._lineage = head.lineage
 
     def _hand_out(self, books: Books, head: WorkVersion, now_s: float) -> None:
         """Leases groups while somebody may have them."""
