@@ -7,7 +7,7 @@
     subscriber.activate()                               # at a safe point
 
 Importing this package imports nothing else: each part (contract, tuning, identity, library, sidecar …) has its own
-dependencies and is imported by name. `Publisher`, `Subscriber` and `Shard` are found when first asked for.
+dependencies and is imported by name. `Publisher`, `Subscriber`, `Shard` and `Generation` are found when first asked for.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sync_runtime.library.generation import Generation
     from sync_runtime.library.publisher import Publisher
     from sync_runtime.library.shards import Shard
     from sync_runtime.library.subscriber import Subscriber
 
-__all__ = ["Publisher", "Shard", "Subscriber"]
+__all__ = ["Generation", "Publisher", "Shard", "Subscriber"]
 
 _HOMES = {
+    "Generation": "sync_runtime.library.generation",
     "Publisher": "sync_runtime.library.publisher",
     "Shard": "sync_runtime.library.shards",
     "Subscriber": "sync_runtime.library.subscriber",
