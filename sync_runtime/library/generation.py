@@ -1,10 +1,10 @@
 """Generation between versions: a Hugging Face model answers under one version, or says which tokens were whose.
 
 Weights change only while nothing generates. A version that is staged is activated when the user asks for it
-(`switch="asked"`), before a call begins (`"calls"`), or also between two tokens of a running one (`"tokens"`): then keys
-and values of what was said so far are computed anew under the new version, so that no token is made from two versions at
-once. Caches that users keep from call to call are emptied when the weights have changed since they were filled. Knows
-models by their method `generate` alone, and neither sidecar nor coding.
+(`switch="asked"`), before a call begins (`"calls"`), or also between two tokens of a running one (`"tokens"`): then
+keys and values of what was said so far are computed anew under the new version, so that no token is made from two
+versions at once. Caches that users keep from call to call are emptied when the weights have changed since they were
+filled. Knows models by their method `generate` alone, and neither sidecar nor coding.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Generation:
         model: with a method `generate`; it is put into evaluation mode.
         subscriber: of the same model. Nobody else may call its `activate`.
         switch: `"calls"`: a call runs under one version, the newest that is there. `"asked"`: under the one that was
-            live before; only `activate` switches, as workers with tasks need it. `"tokens"`: a version that arrives meanwhile is activated
-            after the next token; `Generated.spans` says which tokens are whose.
+            live before; only `activate` switches, as workers with tasks need it. `"tokens"`: a version that arrives
+            meanwhile is activated after the next token; `Generated.spans` says which tokens are whose.
         timeout: seconds that a call waits for the first version, where the model's own weights are none.
     """
 

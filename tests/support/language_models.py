@@ -20,4 +20,4 @@ def tiny_llama(seed: int = 0, *, tied: bool = True) -> Any:
         num_key_value_heads=2, max_position_embeddings=128, tie_word_embeddings=tied, pad_token_id=PAD,
         bos_token_id=None, eos_token_id=None, initializer_range=0.3,
     )  # fmt: skip
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
