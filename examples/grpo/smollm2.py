@@ -102,9 +102,10 @@ class ChatText:
     """SmolLM2's tokens, in the form of a chat."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self.end: int = tokenizer.token_to_id("<|im_end|>")
-        self.pad = self.end
+        end = tokenizer.token_to_id("<|im_end|>")
+        if end is None:
+            raise MissingModelError(f"the tokeniser has no token that ends a turn: is the file {FILE}?")
+        self._tokenizer, self.end, self.pad = tokenizer, end, end
 
     def encode(self, text: str) -> list[int]:
         """Marks of the chat become tokens of their own."""

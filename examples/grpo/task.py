@@ -18,6 +18,8 @@ NEAR = 0.3
 """For a number that is off by one."""
 WELL_FORMED = 0.1
 """For a number and nothing else, whatever it is."""
+ENDED = 0.05
+"""For an answer that ends at all: a model that knows nothing finds this first."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,6 @@ def reward_of(problem: Problem, text: Text, tokens: Sequence[int]) -> float:
         return 0.0
     said = text.decode(tokens[:-1]).strip()
     if not (said.isascii() and said.isdigit()):
-        return 0.0
+        return ENDED
     distance = abs(int(said) - problem.answer)
     return RIGHT if distance == 0 else NEAR if distance == 1 else WELL_FORMED
