@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 import torch
 
+from sync_runtime import PromptGroup, Publisher, Work
 from sync_runtime.library.engines.transformers import engine_copy
+from sync_runtime.library.work import WorkResult
 
 from .model import WIRE
 from .rollout import PayloadError, Request, Rollout, roll_out
@@ -88,32 +90,6 @@ class InProcess:
         return None
 
 
-class Publishes(Protocol):
-    """What is asked of a Publisher."""
-
-    def publish(self, step: int | None = None, *, label: str = "") -> Any:
-        """Makes a version."""
-
-
-class Works(Protocol):
-    """What is asked of `sync_runtime.Work`."""
-
-    def submit(self, groups: Sequence[Any]) -> Any:
-        """Durable on return; what it holds already is ignored."""
-
-    def results(self, timeout: float | None = None) -> Any:
-        """Results as they come."""
-
-    def commit(self) -> None:
-        """What was yielded counts as consumed."""
-
-    def state_dict(self) -> Any:
-        """Everything submitted and not consumed."""
-
-    def load_state_dict(self, state: Any) -> None:
-        """Goes on from there."""
-
-
 class LostGroupError(Exception):
     """A prompt group that no worker could do, or that came back as something else."""
 
@@ -140,8 +116,6 @@ class Leased:
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Hands the groups to the sidecar; those that it has already are not doubled."""
-        from sync_runtime import PromptGroup  # noqa: PLC0415 the one-process run needs no work leases
-
         self._asked |= {one.id: one for one in requests}
         self._work.submit([PromptGroup(id=one.id, payload=one.to_bytes(), samples=one.samples) for one in requests])
 
@@ -155,9 +129,9 @@ class Leased:
                 return found
         raise LostGroupError(f"{count} results were asked for; {len(found)} came, and nothing else is on its way")
 
-    def _read(self, result: Any) -> Delivered:
+    def _read(self, result: WorkResult) -> Delivered:
         request = self._asked.pop(result.id, None)
-        if request is None or result.failed is not None:
+        if request is None or result.version is None:
             raise LostGroupError(f"group {result.id} was not done: {result.failed or 'nobody asked for it'}")
         try:
             rollout = Rollout.from_bytes(result.payload, request, self._vocabulary)
