@@ -99,8 +99,8 @@ class Leased:
 
     def __init__(
         self,
-        publisher: Publishes,
-        work: Works,
+        publisher: Publisher,
+        work: Work,
         vocabulary: int,
         *,
         timeout_s: float,
