@@ -13,13 +13,13 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 
-from sync_runtime.errors import LocalError, SettingsError
+from sync_runtime.errors import LocalError, SettingsError, SidecarLostError
 from sync_runtime.library.version import Version
 
 Switch = Literal["calls", "tokens", "asked"]
@@ -124,7 +124,8 @@ class Generation:
         deadline = time.monotonic() + self._timeout_s
         while True:
             if self._switch != "asked" or self._subscriber.version is None:
-                self.activate()
+                with suppress(SidecarLostError):  # it starts again; meanwhile the weights are what they were
+                    self.activate()
             with self._turn.together():
                 version = self._subscriber.version
                 if version is not None:

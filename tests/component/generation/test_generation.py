@@ -35,7 +35,8 @@ class Pair:
         self.publisher = Publisher(
             self.masters, wire_dtype=torch.bfloat16, engine="transformers", socket=group.socket("trainer-0")
         )
-        self.subscriber = Subscriber(self.model, engine="transformers", socket=group.socket("eu-0"))
+        self.group = group
+        self.subscriber = Subscriber(self.model, engine="transformers", socket=group.socket("eu-0"), patience=0.5)
 
     def publish(self, seed: int) -> Any:
         """A step; returns when the worker has it staged."""
@@ -173,6 +174,16 @@ def test_between_tokens_rows_that_ended_stay_ended(pair: Pair) -> None:
     rest = made.output[0, PROMPT.shape[1] + 2 :]
     assert bool((rest == PAD).all())
     assert torch.equal(made.output[1, : PROMPT.shape[1] + 3], torch.cat([PROMPT[1], new[1, :3]]))
+
+
+def test_a_sidecar_that_is_away_stops_nobody(pair: Pair) -> None:
+    generation = Generation(pair.model, pair.subscriber)
+    first = pair.subscriber.version
+    version = pair.publish(1)
+    pair.group.stop("eu-0")
+    assert generation.generate(PROMPT, **LONG).version == first
+    pair.group.start("eu-0")
+    wait_for(lambda: generation.generate(PROMPT, **LONG).version == version, what="the new version")
 
 
 def test_dropout_is_off_even_after_the_user_trained(pair: Pair) -> None:
