@@ -54,10 +54,11 @@ class OperatorSettings:
     health_host: str = "0.0.0.0"  # noqa: S104 the kubelet probes the pod's own address
     health_port: int = 8080
     metrics_port: int = 8081
-    workers: int = 16
+    workers: int = 32
+    """Passes under way; few of them work side by side (`execute.turns`), the others wait for a slow cluster."""
     resync_s: float = 600.0
     requests_per_s: float = 100.0
-    burst: int = 200
+    burst: int = 400
     collect_every_s: float = 60.0
     check_clusters_s: float = 30.0
     """Between two looks at a cluster's Secret; a new kubeconfig is used after so long at the latest."""

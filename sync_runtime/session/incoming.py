@@ -42,6 +42,10 @@ class Engine(Protocol):
     def holds(self) -> VersionRef | None:
         """The version it holds, or will hold once all that is staged is activated; None: unknown."""
 
+    @property
+    def live(self) -> VersionRef | None:
+        """The version it runs, though no delta may lead on from it; None: unknown."""
+
     def digest(self) -> str | None:
         """The full digest of the weights it opened with, where that is no known version."""
 

@@ -207,8 +207,7 @@ class EngineSession:
         if self._scrubber.is_running:
             await self._scrubber.end(library)
             self._timed_since("scrub")
-            if self.scrub_passed:
-                self.trouble = None
+            self.trouble = None if self.scrub_passed else self.trouble
             self._context.changed()
         elif self._opening is not None:
             opening, self._opening = self._opening, None
@@ -307,7 +306,9 @@ class EngineSession:
                 self._staging = False
                 self._advance()
             return
-        self._staging, self.trouble = False, None
+        self._staging = False
+        if self._machine.state is not ServiceState.POISONED:  # a fresh delta mends nothing: only a passed scrub does
+            self.trouble = None
         self._context.timed("decode", stored.key.target, self._stager.decode_us)
         if stored.key.is_anchor:
             self._no_way = False

@@ -42,14 +42,23 @@ def newest_whole(live: VersionRef | None, keys: Iterable[ObjectKey], head: Versi
 
 
 def own_want(
-    own: VersionRef | None, head: VersionRef | None, keys: Collection[ObjectKey], *, out_of_service: bool
+    own: VersionRef | None,
+    head: VersionRef | None,
+    keys: Collection[ObjectKey],
+    *,
+    out_of_service: bool,
+    live: VersionRef | None = None,
 ) -> ObjectKey | None:
-    """What an engine needs that nothing brings which is here or on its way; None: nothing."""
+    """What an engine needs that nothing brings which is here or on its way; None: nothing.
+
+    `own` is where deltas help, None where none does. Whole weights help only beyond what is `live`: older ones, which a
+    relay may well keep, must not pass for those that it waits for.
+    """
     if head is None or own == head:
         return None
     if own is None:
-        coming = any(key.is_anchor and key.part is None and key.lineage == head.lineage for key in keys)
-        return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if out_of_service and not coming else None
+        is_due = out_of_service and newest_whole(live, keys, head) is None
+        return ObjectKey(head.lineage, None, None, head.seq, ANCHOR) if is_due else None
     return key_between(own, head) if next_step(own, keys, head) is None else None
 
 

@@ -137,7 +137,7 @@ class Wants:
                 self.request(repair, blocks)
         if self._parent is None or lead_on(own, usable, head) == self._told:
             return
-        key = own_want(own, head, usable, out_of_service=engine.out_of_service())
+        key = own_want(own, head, usable, out_of_service=engine.out_of_service(), live=engine.live)
         if key is not None and key not in engine.refused:
             self.request(key, None)
 
@@ -152,6 +152,7 @@ class Wants:
             own=engine.holds(),
             refused=engine.refused,
             wants_anchor=engine.out_of_service(),
+            live=engine.live,
         )
         whole = {one.key for one in self._arrivals.objects if one.committing}
         stored = whole | {one.key for one in self._context.spool.objects()}

@@ -12,7 +12,7 @@ import datetime
 import logging
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from sync_runtime.contract.documents import load_stored
@@ -25,6 +25,7 @@ from syncgroup_operator.execute.clusters import Clusters, ClusterTimes
 from syncgroup_operator.execute.collector import Collector, hub_id_of
 from syncgroup_operator.execute.groups import Groups
 from syncgroup_operator.execute.leader import Election
+from syncgroup_operator.execute.news import News
 from syncgroup_operator.execute.queue import WorkQueue
 from syncgroup_operator.execute.reactions import CLUSTER, SPEC, Reactions
 from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
@@ -32,6 +33,7 @@ from syncgroup_operator.execute.record import Records
 from syncgroup_operator.execute.signing import WORKERS as SIGNERS
 from syncgroup_operator.execute.signing import Signing
 from syncgroup_operator.execute.timings import Result, Timings
+from syncgroup_operator.execute.turns import Turns
 from syncgroup_operator.identity.authority import AuthorityPolicy
 from syncgroup_operator.kube.access import InCluster, KubeconfigFile
 from syncgroup_operator.kube.cache import ClusterCache
@@ -48,6 +50,8 @@ _log = logging.getLogger(__name__)
 REPORT_PAUSE_S: Final = 1.0
 """Reports of a group's members come within moments of each other: one pass for all of them."""
 BURST_PAUSE_S: Final = 0.02
+LAST_WORDS_S: Final = 1.0
+"""For events that still wait when the process ends; the next leader acts meanwhile."""
 CONTROLLER: Final = "syncgroup.dev/operator"
 
 
@@ -60,6 +64,7 @@ class Engine:
         self.groups = Groups()
         self.timings = Timings()
         self._reactions = Reactions(self.timings, time.monotonic)
+        self._turns = Turns()
         self.leading = False
         self.lost = asyncio.Event()
         """Leadership is gone for good: this process must end, its successor may act already."""
@@ -93,6 +98,7 @@ class Engine:
             clock=time.monotonic,
             wall_clock=_now,
         )
+        self.news = News(EventRecorder(self._hub, CONTROLLER, settings.identity))
         self.reconciler: Reconciler | None = None
         self.collector: Collector | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,7 +116,7 @@ class Engine:
         self.reconciler = Reconciler(
             Surroundings(
                 groups=self.groups, clusters=self.clusters, records=Records(self._hub), authorities=self.authorities,
-                events=EventRecorder(self._hub, CONTROLLER, self.settings.identity), hub_id=hub_id,
+                news=self.news, hub_id=hub_id,
                 image=self.settings.runtime_image, library=LibraryFacts(self.settings.library_hash),
                 clock=time.monotonic, wall_clock=_now, reactions=self._reactions,
             )
@@ -125,6 +131,7 @@ class Engine:
         self.signing.queue.close()
         if self.settings.leader_election:
             await self.election.release()
+        await self.news.end(LAST_WORDS_S)
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -187,6 +194,7 @@ class Engine:
         for number in range(SIGNERS):
             self._spawn(self.signing.work(), f"signer {number}")
         self._spawn(self._collect(), "collector")
+        self._spawn(self.news.run(), "news")
 
     async def _work(self) -> None:
         while (key := await self.queue.take()) is not None:
@@ -202,16 +210,19 @@ class Engine:
             self.queue.done(key, again_after_s=rest_s)
             return
         result = Result.ERROR
-        started_s = time.monotonic()
-        with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
-            result, again_after_s = await self._reconcile(reconciler, key)
+        async with self._turns.taken() as end_turn:
+            started_s = time.monotonic()
+            with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
+                result, again_after_s = await self._reconcile(reconciler, key, end_turn)
         self.timings.passed(result, time.monotonic() - started_s)
         if result is Result.SUCCESS:
             self._again(key, again_after_s)
 
-    async def _reconcile(self, reconciler: Reconciler, key: GroupKey) -> tuple[Result, float | None]:
+    async def _reconcile(
+        self, reconciler: Reconciler, key: GroupKey, acted: Callable[[], None]
+    ) -> tuple[Result, float | None]:
         try:
-            return Result.SUCCESS, await reconciler.reconcile(key)
+            return Result.SUCCESS, await reconciler.reconcile(key, acted)
         except ConflictError as error:
             _log.info("%s/%s: %s", *key, error)
             self.queue.failed(key)

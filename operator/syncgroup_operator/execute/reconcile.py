@@ -22,12 +22,13 @@ from sync_runtime.contract.names import (
 from sync_runtime.contract.status import SyncGroupStatus
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator import reasons
-from syncgroup_operator.errors import ApiError, ConflictError, DeniedError, NotFoundError
+from syncgroup_operator.errors import ConflictError, DeniedError, NotFoundError
 from syncgroup_operator.execute.act import Outcome, act
 from syncgroup_operator.execute.authorities import Authorities
 from syncgroup_operator.execute.clusters import Clusters
 from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
 from syncgroup_operator.execute.groups import Groups, SeenGroup
+from syncgroup_operator.execute.news import News
 from syncgroup_operator.execute.observe import clusters_of, observe, seen_state
 from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
@@ -35,7 +36,7 @@ from syncgroup_operator.execute.refusals import Refusals
 from syncgroup_operator.execute.resting import Resting
 from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
-from syncgroup_operator.kube.events import EventRecorder, Subject
+from syncgroup_operator.kube.events import Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
 from syncgroup_operator.manifests.children import children_of
 from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
@@ -72,7 +73,7 @@ class Surroundings:
     clusters: Clusters
     records: Records
     authorities: Authorities
-    events: EventRecorder
+    news: News
     hub_id: str
     image: str
     library: LibraryFacts
@@ -97,8 +98,11 @@ class Reconciler:
         """Groups that a pass of this replica has seen in all their clusters."""
         self.resting = Resting(around.clusters.cache, around.clock)
 
-    async def reconcile(self, key: GroupKey) -> float | None:
-        """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again."""
+    async def reconcile(self, key: GroupKey, acted: Callable[[], None] = lambda: None) -> float | None:
+        """One pass; after how long the next is due by itself. Raises OperatorError where it must be tried again.
+
+        `acted` is called when nothing is left but to tell.
+        """
         seen = self._around.groups.get(key)
         if seen is None:
             self._forget(key)
@@ -123,13 +127,15 @@ class Reconciler:
             self.observed.add(key)
         if seen.deleting:
             return await self._tear_down(seen, observation, record)
-        return await self._pass(seen, observation, record)
+        return await self._pass(seen, observation, record, acted)
 
     def waits(self, key: GroupKey) -> bool:
         """Whether the last pass over a group only waited for what an earlier one did to show."""
         return self._expected.pending(key)
 
-    async def _pass(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
+    async def _pass(
+        self, seen: SeenGroup, observation: Observation, record: Record, acted: Callable[[], None]
+    ) -> float | None:
         problems = problems_of(observation)
         if problems:
             await self._tell(seen, observation, hold(observation, record.state), Outcome(), problems=problems)
@@ -146,6 +152,7 @@ class Reconciler:
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
+        acted()
         told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if outcome.pause_s is not None:
             return min(outcome.pause_s, decision.wake_after_s or outcome.pause_s)
@@ -242,11 +249,7 @@ class Reconciler:
             await self._write_status(seen, observation, status)
         notes = (*decision.notes, *_notes(outcome.failures))
         for note in notes:
-            subject = Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid)
-            try:
-                await self._around.events.post(subject, type=note.type, reason=note.reason, note=note.message)
-            except ApiError as error:  # an event is a courtesy; the status says it, too
-                _log.info("no event for %s/%s: %s", *seen.key, error)
+            self._around.news.say(Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid), note)
         return changed or bool(notes)
 
     async def _write_status(self, seen: SeenGroup, observation: Observation, status: SyncGroupStatus) -> None:

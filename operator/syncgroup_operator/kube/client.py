@@ -146,25 +146,33 @@ class Cluster:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def apply(
-        self, document: Mapping[str, Any], *, manager: str = FIELD_MANAGER, force: bool = True, subresource: str = ""
+        self,
+        document: Mapping[str, Any],
+        *,
+        manager: str = FIELD_MANAGER,
+        force: bool = True,
+        subresource: str = "",
+        news: bool = False,
     ) -> Document:
         """Server-side apply: the object has at least these fields, and they are ours."""
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         path, kind = path_of(document, subresource), kind_of(document)
         return await self._connection.request(
-            "apply", kind.kind, "PATCH", path, query=query, body=document, content_type=APPLY_PATCH
+            "apply", kind.kind, "PATCH", path, query=query, body=document, content_type=APPLY_PATCH, news=news
         )
 
     async def patch_status(self, document: Mapping[str, Any]) -> Document:
         """Server-side apply of `status` alone, with the manager that owns it."""
-        return await self.apply(document, manager=STATUS_FIELD_MANAGER, subresource="status")
+        return await self.apply(document, manager=STATUS_FIELD_MANAGER, subresource="status", news=True)
 
-    async def create(self, document: Mapping[str, Any], *, manager: str = FIELD_MANAGER) -> Document:
+    async def create(
+        self, document: Mapping[str, Any], *, manager: str = FIELD_MANAGER, news: bool = False
+    ) -> Document:
         """Create; ConflictError where the name is taken."""
         kind = kind_of(document)
         path = kind.path((document.get("metadata") or {}).get("namespace") or "")
         return await self._connection.request(
-            "create", kind.kind, "POST", path, query={"fieldManager": manager}, body=document
+            "create", kind.kind, "POST", path, query={"fieldManager": manager}, body=document, news=news
         )
 
     async def replace(
@@ -189,6 +197,7 @@ class Cluster:
         *,
         manager: str = FIELD_MANAGER,
         subresource: str = "",
+        news: bool = False,
     ) -> Document:
         """A JSON merge patch: for single fields of objects that are not ours."""
         return await self._connection.request(
@@ -199,6 +208,7 @@ class Cluster:
             query={"fieldManager": manager},
             body=patch,
             content_type=MERGE_PATCH,
+            news=news,
         )
 
     async def delete(

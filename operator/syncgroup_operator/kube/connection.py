@@ -75,11 +75,12 @@ class Connection:
         query: Query | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = JSON,
+        news: bool = False,
     ) -> dict[str, Any]:
-        """One request; its JSON answer, or one of the operator's errors."""
+        """One request; its JSON answer, or one of the operator's errors. `news` waits behind everything else."""
         what = f"{verb} {path}"
         timeout = aiohttp.ClientTimeout(total=self.limits.request_timeout_s, sock_connect=self.limits.connect_timeout_s)
-        await self._bucket.take()
+        await self._bucket.take(news=news)
         async with self._in_flight:
             if (told := on_send.get()) is not None:
                 told(

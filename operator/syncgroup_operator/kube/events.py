@@ -96,7 +96,8 @@ class EventRecorder:
         tail = hashlib.sha256("\0".join((*key, self.instance, now.isoformat())).encode()).hexdigest()[:16]
         name = f"{subject.name[:200]}.{tail}"
         await self.cluster.create(
-            event_document(subject, name, now, controller=self.controller, instance=self.instance, said=said)
+            event_document(subject, name, now, controller=self.controller, instance=self.instance, said=said),
+            news=True,
         )
         now_s = self.clock_s()
         self._series[key] = _Series(namespace, name, now_s, now_s)
@@ -106,7 +107,7 @@ class EventRecorder:
 
     async def _extend(self, series: _Series) -> None:
         patch = {"series": {"count": series.count, "lastObservedTime": micro_written(self.now())}}
-        await self.cluster.merge_patch(EVENT, series.namespace, series.name, patch)
+        await self.cluster.merge_patch(EVENT, series.namespace, series.name, patch, news=True)
 
 
 def event_document(

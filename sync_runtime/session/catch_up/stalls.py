@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.session.catch_up.choice import key_between
-from sync_runtime.session.position import lead_on
+from sync_runtime.session.position import lead_on, newest_whole
 
 PATIENCE_S = 3.0
 """An object may have to be made first: asking sooner would find a parent that is at it."""
@@ -27,6 +27,7 @@ def is_stalled(
     coming: Collection[ObjectKey],
     *,
     wants_anchor: bool = False,
+    live: VersionRef | None = None,
 ) -> bool:
     """Whether someone who stands at `start` is behind `head`, and nothing that is coming brings it any further."""
     if head is None:
@@ -34,8 +35,7 @@ def is_stalled(
     if start is not None and start.lineage == head.lineage and start.seq >= head.seq:
         return False  # a parent that is behind itself
     if start is None:
-        whole = (key.is_anchor and key.part is None and key.lineage == head.lineage for key in (*stored, *coming))
-        return wants_anchor and not any(whole)
+        return wants_anchor and newest_whole(live, (*stored, *coming), head) is None
     reached = lead_on(start, stored, head)
     return reached != head and lead_on(start, (*stored, *coming), head) == reached
 
@@ -50,13 +50,15 @@ class Needs:
     refused: Set[ObjectKey]
     """What was of no use to the engine; it is not sent again."""
     wants_anchor: bool
+    live: VersionRef | None = None
+    """What the engine runs; only newer whole weights help it."""
 
     def stalled(self, stored: Set[ObjectKey], coming: Set[ObjectKey]) -> dict[str, bool]:
         """Of the line of versions, and of the engine besides: whether nothing brings them on."""
         head, own = self.head, self.own
         is_hopeless = own is not None and head is not None and own != head and key_between(own, head) in self.refused
         usable, on_its_way = stored - self.refused, coming - self.refused
-        engine = is_stalled(own, head, usable, on_its_way, wants_anchor=self.wants_anchor)
+        engine = is_stalled(own, head, usable, on_its_way, wants_anchor=self.wants_anchor, live=self.live)
         return {"line": is_stalled(self.furthest, head, stored, coming), "engine": engine and not is_hopeless}
 
 

@@ -56,6 +56,44 @@ def test_an_idle_bucket_never_holds_more_than_a_burst(monkeypatch: pytest.Monkey
     assert asyncio.run(scenario()) == pytest.approx(1.0)
 
 
+def test_news_leave_most_of_a_burst_to_what_is_done_and_still_come_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    async def scenario() -> tuple[float, float, float]:
+        bucket = TokenBucket(10.0, 8, clock)
+        for _ in range(2):
+            await bucket.take(news=True)
+        told_s = clock.now_s - 100.0
+        for _ in range(6):
+            await bucket.take()
+        done_s = clock.now_s - 100.0
+        await bucket.take(news=True)
+        return told_s, done_s, clock.now_s - 100.0
+
+    told_s, done_s, later_s = asyncio.run(scenario())
+    assert (told_s, done_s) == (0.0, 0.0)
+    assert later_s == pytest.approx(0.7)
+
+
+def test_what_is_done_does_not_queue_behind_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    order: list[str] = []
+
+    async def scenario() -> None:
+        bucket = TokenBucket(10.0, 4, clock)
+        for _ in range(4):
+            await bucket.take()
+
+        async def one(name: str, *, news: bool) -> None:
+            await bucket.take(news=news)
+            order.append(name)
+
+        await asyncio.gather(one("told", news=True), one("done", news=False), one("done", news=False))
+
+    asyncio.run(scenario())
+    assert order == ["done", "done", "told"]
+
+
 def test_a_server_that_asks_for_a_pause_gets_it_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
 

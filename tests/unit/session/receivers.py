@@ -52,9 +52,15 @@ class Engine:
 
     def __init__(self) -> None:
         self.version: VersionRef | None = VersionRef(A, 0)
+        self.left_behind: VersionRef | None = None
+        """What it runs where no delta leads on from that."""
         self.refused: set[ObjectKey] = set()
         self.lost: list[ObjectKey] = []
         self.mending: dict[ObjectKey, list[list[int]]] = {}
+
+    @property
+    def live(self) -> VersionRef | None:
+        return self.version or self.left_behind
 
     def holds(self) -> VersionRef | None:
         return self.version

@@ -15,6 +15,7 @@ from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.errors import LayoutError
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import LibraryLink
+from sync_runtime.session.machine import ServiceEvent
 from sync_runtime.session.members import EngineSession
 from sync_runtime.session.versions import Versions
 from sync_runtime.session.weights import EngineContext
@@ -82,3 +83,19 @@ def test_a_version_that_went_live_though_it_is_not_staged_any_more_makes_the_lib
     asyncio.run(run())
     assert ended == [True]
     assert session.trouble is not None
+
+
+def test_what_is_wrong_with_live_weights_is_still_told_when_a_fresh_delta_is_staged(
+    session: EngineSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its report would not be one without a reason, and a lease that is not renewed looks like a dead member's."""
+
+    async def stage(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("sync_runtime.session.stager.Stager.stage", stage)
+    for event in (ServiceEvent.KNOWN_DIGEST, ServiceEvent.SCRUB, ServiceEvent.SCRUB_FAILED):
+        session._machine.feed(event)
+    session._note_trouble("ScrubFailed", "one block differs")
+    asyncio.run(session._stage(library(), STORED))
+    assert session.trouble == ("ScrubFailed", "one block differs")

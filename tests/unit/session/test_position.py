@@ -76,6 +76,16 @@ def test_a_relay_asks_for_whole_weights_once_and_only_out_of_service() -> None:
     assert own_want(None, at(7), [anchor], out_of_service=True) is None
 
 
+def test_old_whole_weights_do_not_pass_for_those_that_an_engine_waits_for() -> None:
+    """A relay keeps what its children once needed; what is older than its own engine's version never helps that."""
+    anchors = [ObjectKey(A, None, None, seq, "anchor") for seq in (3, 5)]
+    newest = ObjectKey(A, None, None, 9, "anchor")
+    assert own_want(None, at(9), anchors, out_of_service=True, live=at(5)) == newest
+    assert own_want(None, at(9), anchors, out_of_service=True, live=at(4)) is None
+    assert own_want(None, at(9), [*anchors, newest], out_of_service=True, live=at(5)) is None
+    assert own_want(None, at(9), anchors, out_of_service=True, live=at(5, B)) is None
+
+
 def test_blocks_for_a_repair_are_no_whole_weights() -> None:
     keys = {repair_key(at(7), [[0, 1]])}
     assert own_want(None, at(7), keys, out_of_service=True) == ObjectKey(A, None, None, 7, "anchor")

@@ -44,6 +44,7 @@ def test_whole_weights_are_waited_for_only_by_who_wants_them() -> None:
     assert not is_stalled(None, HEAD, set(), set())
     assert not is_stalled(None, HEAD, set(), {ANCHOR}, wants_anchor=True)
     assert is_stalled(None, HEAD, set(), {ObjectKey(B, None, None, 9, "anchor")}, wants_anchor=True)
+    assert is_stalled(None, HEAD, {ANCHOR}, set(), wants_anchor=True, live=ANCHOR.target)
 
 
 def test_where_nothing_is_known_of_the_newest_version_nobody_stands_still() -> None:

@@ -1,0 +1,76 @@
+"""Few passes work side by side, in order; one that waits holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from syncgroup_operator.execute.turns import Turns
+
+
+async def one(turns: Turns, name: str, log: list[str], work: asyncio.Event) -> None:
+    async with turns.taken():
+        log.append(f"{name} begins")
+        await work.wait()
+        log.append(f"{name} ends")
+
+
+def test_passes_begin_in_order_and_no_more_than_allowed() -> None:
+    async def scenario() -> tuple[list[str], list[str]]:
+        turns, log, work = Turns(at_once=2, longest_s=60.0), [], asyncio.Event()
+        passes = [asyncio.create_task(one(turns, name, log, work)) for name in "abc"]
+        await asyncio.sleep(0.01)
+        before = list(log)
+        work.set()
+        await asyncio.gather(*passes)
+        return before, log
+
+    before, log = asyncio.run(scenario())
+    assert before == ["a begins", "b begins"]
+    assert [line for line in log if "begins" in line] == ["a begins", "b begins", "c begins"]
+
+
+def test_a_pass_that_waits_long_loses_its_turn_and_goes_on() -> None:
+    async def scenario() -> list[str]:
+        turns, log, work = Turns(at_once=1, longest_s=0.02), [], asyncio.Event()
+        stuck = asyncio.create_task(one(turns, "stuck", log, work))
+        await asyncio.sleep(0)
+        done = asyncio.Event()
+        done.set()
+        await asyncio.wait_for(one(turns, "next", log, done), 5.0)
+        work.set()
+        await stuck
+        return log
+
+    assert asyncio.run(scenario()) == ["stuck begins", "next begins", "next ends", "stuck ends"]
+
+
+def test_a_turn_that_was_ended_early_is_given_back_once() -> None:
+    async def scenario() -> list[str]:
+        turns, log = Turns(at_once=1, longest_s=0.01), []
+        async with turns.taken() as end:
+            end()
+            end()
+            await asyncio.sleep(0.03)  # its time is over, too
+        work = asyncio.Event()
+        passes = [asyncio.create_task(one(turns, name, log, work)) for name in "ab"]
+        await asyncio.sleep(0)
+        before = list(log)
+        work.set()
+        await asyncio.gather(*passes)
+        return before
+
+    assert asyncio.run(scenario()) == ["a begins"]
+
+
+def test_a_pass_that_fails_gives_its_turn_back() -> None:
+    async def scenario() -> bool:
+        turns = Turns(at_once=1, longest_s=60.0)
+        with pytest.raises(ValueError, match="a pass died"):
+            async with turns.taken():
+                raise ValueError("a pass died")
+        async with asyncio.timeout(1.0), turns.taken():
+            return True
+
+    assert asyncio.run(scenario())
