@@ -22,6 +22,7 @@ PATIENCE_S: Final = 60.0
 _POLL_S: Final = 1.0
 _EAGER_S: Final = 0.05
 """How long a wait for work may keep a switch to a new version waiting."""
+_SCRUB_AGAIN_S: Final = 1.0
 NO_VERSION: Final = local.VersionName("0" * 32, 0, "0" * 32, None)
 
 
@@ -90,6 +91,8 @@ class Worker:
         self._engine, self._scrubs = subscriber, scrub
         self._client = WorkClient(LibrarySettings.read(socket), "worker")
         self._scrubbed: Version | None = None
+        self._scrub_from_s = 0.0
+        """Not before: a scrub that failed is not repeated over and over while its repair is on the way."""
         self._open: dict[str, Task] = {}
         self._client.open(timeout)
 
@@ -164,10 +167,20 @@ class Worker:
                 self._engine.activate()
             version = self._engine.version
             if version is not None and self._scrubs and version != self._scrubbed:
-                self._scrubbed = version if self._engine.scrub() else None
-        except SidecarLostError:
-            return None  # it is dialled again in the background
+                self._scrub(version)
+        except SyncError as error:
+            # The sidecar is away, a repair is not staged yet, or whole weights are on their way: all of that passes.
+            if error.retry_helps or self._engine.version is None:
+                return None
+            raise
         return version if version == self._scrubbed or not self._scrubs else None
+
+    def _scrub(self, version: Version) -> None:
+        if time.monotonic() < self._scrub_from_s:
+            return
+        self._scrubbed = version if self._engine.scrub() else None
+        if self._scrubbed is None:
+            self._scrub_from_s = time.monotonic() + _SCRUB_AGAIN_S
 
     def _ask(self, version: Version, wait_s: float) -> Task | None:
         request = local.Take(_named(version), int(wait_s * 1000))

@@ -25,7 +25,7 @@ from sync_runtime.telemetry.surface import Attributes
 from sync_runtime.transport.events import WorkEvent
 from sync_runtime.transport.messages import Hello
 from sync_runtime.transport.work_dialler import WorkDialler
-from sync_runtime.work.model import COUNTED, Policy, WorkVersion
+from sync_runtime.work.model import Policy, WorkVersion
 
 if TYPE_CHECKING:
     from sync_runtime.session.members import EngineSession
@@ -71,6 +71,7 @@ class TrainerWork:
                 member_lease_s=lambda: float(sidecar.plans.plan.lease.duration_seconds),
                 spawn=sidecar.spawn,
                 counted=self._counted,
+                judged=lambda reason: sidecar.telemetry.record(WORK_RESULTS, 1, {ATTR_REASON: reason}),
             )
         )
         self.libraries = WorkCounter(self.desk)
@@ -99,7 +100,7 @@ class TrainerWork:
         """For the control API."""
         ledger = self.desk.ledger
         if ledger is None:
-            return {"mode": self._sidecar.plans.plan.work.mode}
+            return {"mode": self._sidecar.plans.plan.work.mode, "problem": self.desk.problem}
         held = ledger.held()
         return {
             "mode": self._sidecar.plans.plan.work.mode,
@@ -150,7 +151,6 @@ class TrainerWork:
     def _counted(self, version: WorkVersion, worker: str, tokens: int, spent_s: float) -> None:
         attributes: Attributes = {ATTR_PEER: worker, ATTR_TOKENS: tokens}
         self._sidecar.traces.timed(version.lineage, version.seq, WORK, int(spent_s * 1e6), attributes=attributes)
-        self._sidecar.telemetry.record(WORK_RESULTS, 1, {ATTR_REASON: COUNTED})
         self._sidecar.telemetry.record(WORK_TOKENS, tokens, {ATTR_PEER: worker})
 
 
@@ -166,6 +166,7 @@ class RolloutWork:
                 is_on=lambda: is_on(sidecar),
                 spawn=sidecar.spawn,
                 worked=self._worked,
+                measured=self._measured,
             )
         )
         self.libraries = WorkerLibraries(self.session)
@@ -254,6 +255,9 @@ class RolloutWork:
         if live is None or digest is None or engine.scrub_passed is not True or engine.state is ServiceState.POISONED:
             return None
         return WorkVersion(live.lineage, live.seq, digest)
+
+    def _measured(self, tokens_per_s: float) -> None:
+        self._engine.tokens_per_second = round(tokens_per_s)
 
     def _worked(self, version: WorkVersion, group: str, spent_s: float) -> None:
         attributes: Attributes = {ATTR_GROUP_ID: group}

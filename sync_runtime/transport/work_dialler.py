@@ -72,9 +72,12 @@ class WorkDialler:
         self._changed.set()
 
     def set_term(self, term: int) -> None:
-        """The newest term that is known here, for the next HELLO."""
+        """The newest term that is known here: whoever led before is left, and refuses the next HELLO."""
         with self._lock:
             self._hello = self._hello.model_copy(update={"term": term})
+            link = self._link
+        if link:
+            link.close("NewPlan", f"term {term} began")
 
     def renew(self) -> None:
         """Dial anew, for new certificates; what waits is sent again."""

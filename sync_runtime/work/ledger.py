@@ -123,6 +123,10 @@ class Ledger:
             found[lease.worker] = found.get(lease.worker, 0) + 1
         return found
 
+    def find(self, lease: str) -> Lease | None:
+        """A live lease by its name."""
+        return self._leases.get(lease)
+
     def group(self, number: int) -> Group:
         """A group that is not consumed."""
         return self._groups[number]

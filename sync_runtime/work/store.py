@@ -35,6 +35,7 @@ class WorkStore:
         self._is_doubtful = False
         """A sync failed: what the kernel had not written may be gone, and a later sync would not say so."""
         self._handle = -1
+        self._is_closed = False
 
     @property
     def size_bytes(self) -> int:
@@ -62,6 +63,7 @@ class WorkStore:
 
     def write(self, changes: Iterable[Change]) -> None:
         """Appends; in the kernel's hands on return, durable after `sync`. Raises SpoolError, and nothing was added."""
+        self._check()
         data = b"".join(pack(change) for change in changes)
         try:
             with disk_errors("writing the work ledger"):
@@ -74,6 +76,7 @@ class WorkStore:
 
     def sync(self) -> None:
         """Makes what was written durable; raises SpoolError. Any thread."""
+        self._check()
         if self._is_doubtful:
             raise SpoolError("the work ledger must be written anew: a sync of it has failed")
         try:
@@ -89,6 +92,7 @@ class WorkStore:
 
     def rewrite(self, changes: Iterable[Change]) -> None:
         """Puts a journal of these changes in place of what there is; durable on return; raises SpoolError."""
+        self._check()
         temporary = TEMPORARY_PREFIX + NAME
         self._folder.remove(temporary)
         handle = self._folder.create(temporary)
@@ -106,16 +110,24 @@ class WorkStore:
             os.close(handle)
             self._folder.remove(temporary)
             raise
-        self.close()
+        self._let_go()
         self._handle, self._size_bytes, self._is_doubtful = handle, size, True
         self._folder.sync()
         self._is_doubtful = False
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Lets go of the file for good: it may be another one's from now on."""
+        self._is_closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise SpoolError("the work ledger is closed")
 
     def _cut(self, data: memoryview, end: int) -> None:
         lost = len(data) - end

@@ -6,6 +6,7 @@ durable: a trainer's sidecar that restarts learns it anew within a few results.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -98,8 +99,8 @@ class Workers:
         worker.progress_s = now_s
         if tokens <= 0 or busy_s <= 0:
             return
-        worker.rate = _mixed(worker.rate, tokens / busy_s)
-        self._group_tokens = _mixed(self._group_tokens, tokens)
+        worker.rate = mixed(worker.rate, tokens / busy_s)
+        self._group_tokens = mixed(self._group_tokens, tokens)
 
     def next_for(
         self, queued: int, held: Mapping[str, int], fits: Callable[[WorkVersion], bool], max_inflight: int, now_s: float
@@ -135,17 +136,23 @@ class Workers:
 
 
 def shares(total: int, rates: Mapping[str, float]) -> dict[str, int]:
-    """A number of groups split by rate: whole numbers that add up to it (largest remainder, then by name)."""
+    """A number of groups split by rate, so that the last one is done as early as can be: whole numbers that add up.
+
+    Each gets the whole part of what is proportional; the rest go one by one to whoever would be done with it first.
+    """
     whole = sum(rates.values())
     if not rates or whole <= 0:
         return dict.fromkeys(rates, 0)
-    exact = {name: total * rate / whole for name, rate in rates.items()}
-    found = {name: int(part) for name, part in exact.items()}
-    rest = total - sum(found.values())
-    for name in sorted(exact, key=lambda one: (found[one] - exact[one], one))[:rest]:
+    found = {name: int(total * rate / whole) for name, rate in rates.items()}
+    ends = [((found[name] + 1) / rate, name) for name, rate in rates.items()]
+    heapq.heapify(ends)
+    for _ in range(total - sum(found.values())):
+        _, name = ends[0]
         found[name] += 1
+        heapq.heapreplace(ends, ((found[name] + 1) / rates[name], name))
     return found
 
 
-def _mixed(before: float | None, new: float) -> float:
+def mixed(before: float | None, new: float) -> float:
+    """A moving average with one more measurement."""
     return new if before is None else KEPT * before + (1 - KEPT) * new

@@ -21,7 +21,7 @@ from sync_runtime.transport.events import WorkArrived, WorkConnected, WorkEvent,
 from sync_runtime.transport.work_link import WorkLink
 from sync_runtime.transport.work_messages import Holding, Result, Return, Revoke, Take, Task, TaskHead, Verdict
 from sync_runtime.work import model
-from sync_runtime.work.ledger import Ledger
+from sync_runtime.work.ledger import Lease, Ledger
 from sync_runtime.work.model import Change, Offer, Policy, WorkVersion
 from sync_runtime.work.workers import Workers
 
@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 GRACE_S = 2.0
 """How long a worker whose process ended, or was cut off, has to come back."""
 MAX_STEPS = 1024
+MAX_UNREAD_BYTES = 256 << 20
 ORDERLY = frozenset({"ShuttingDown"})
 
 
@@ -48,6 +49,8 @@ class DeskContext:
     spawn: Callable[[object], None]
     counted: Callable[[WorkVersion, str, int, float], None]
     """Told of every result that counts: version, worker, tokens, seconds since its lease."""
+    judged: Callable[[str], None]
+    """Told what became of every result."""
 
 
 class WorkDesk:
@@ -64,6 +67,10 @@ class WorkDesk:
         self.verdicts: Counter[str] = Counter()
         self.returns: Counter[str] = Counter()
         self.tokens = 0
+        self.problem: str | None = None
+        """Why the ledger cannot be used."""
+        self._unread_bytes = 0
+        """Of results that wait to be judged."""
         self._lineage: str | None = None
         self._steps: dict[tuple[str, int], int | None] = {}
 
@@ -86,13 +93,22 @@ class WorkDesk:
         if not self._context.is_on():
             raise WorkError("work leases are off in this group: set `work.mode` to Leased")
         if self._books is None:
-            self._books = Books(self._context.folder, self._context.term(), self._context.policy())
+            self._books = self._opened()
             now_s = time.monotonic()
             for name in self._books.ledger.held():  # of before a restart: they have a while to show that they live
                 self.workers.connected(name, now_s)
                 self.workers.gone(name, now_s + max(GRACE_S, self._context.member_lease_s()))
         self._books.ledger.policy = self._context.policy()
         return self._books
+
+    def _opened(self) -> Books:
+        try:
+            books = Books(self._context.folder, self._context.term(), self._context.policy())
+        except SyncError as error:
+            self.problem = str(error)
+            raise
+        self.problem = None
+        return books
 
     @property
     def ledger(self) -> Ledger | None:
@@ -101,6 +117,12 @@ class WorkDesk:
 
     def on_event(self, event: WorkEvent) -> None:
         """Something about a worker's connection; they are worked off in order."""
+        if isinstance(event, WorkArrived) and isinstance(event.message, Result):
+            self._unread_bytes += len(event.message.payload)
+            if self._unread_bytes > MAX_UNREAD_BYTES:  # it is sent again when the worker is back
+                self._unread_bytes -= len(event.message.payload)
+                event.link.close("Busy", "more results come than the disk takes")
+                return
         self._events.put_nowait(event)
 
     async def tick(self) -> None:
@@ -125,6 +147,8 @@ class WorkDesk:
             self._write(books, books.ledger.expired(now_s))
             for name in self.workers.lost(now_s):
                 _log.info("the worker %s is away: its work goes to others", name)
+            present = {worker.name for worker in self.workers.all}
+            for name in books.ledger.held().keys() - present:  # also of those whose return could not be written before
                 self._write(books, books.ledger.release_others(name, ()))
             if head is not None:
                 self._note_head(books, head)
@@ -134,34 +158,37 @@ class WorkDesk:
         self.news.set()
 
     def _write(self, books: Books, changes: Sequence[Change]) -> None:
-        leases = {one.id: one for one in books.ledger.leases} if changes else {}
+        ended = [
+            (lease, change.reason)
+            for change in changes
+            if isinstance(change, model.Returned) and (lease := books.ledger.find(change.lease)) is not None
+        ]
         books.write(changes)
-        for change in changes:
-            if isinstance(change, model.Returned) and change.lease in leases:
-                lease = leases[change.lease]
-                self.returns[change.reason.partition(":")[0]] += 1
-                link = self._links.get(lease.worker)
-                if link is not None:
-                    link.send(Revoke(lease=lease.id, reason=change.reason[: model.MAX_REASON_CHARACTERS]))
+        for lease, reason in ended:
+            self._revoke(lease, reason)
+
+    def _revoke(self, lease: Lease, reason: str) -> None:
+        """A lease ended; its worker need not go on, if it is there to hear that."""
+        self.returns[reason.partition(":")[0]] += 1
+        link = self._links.get(lease.worker)
+        if link is not None:
+            link.send(Revoke(lease=lease.id, reason=reason[: model.MAX_REASON_CHARACTERS]))
 
     def rolled_back(self, before: Ledger) -> None:
         """Another ledger is in place: what the old one had handed out is void."""
         for lease in before.leases:
-            self.returns[model.ROLLED_BACK] += 1
-            link = self._links.get(lease.worker)
-            if link is not None:
-                link.send(Revoke(lease=lease.id, reason=model.ROLLED_BACK))
+            self._revoke(lease, model.ROLLED_BACK)
 
     def _note_head(self, books: Books, head: WorkVersion) -> None:
         self._steps[head.lineage, head.seq] = head.step
         while len(self._steps) > MAX_STEPS:
             del self._steps[next(iter(self._steps))]
         if head.lineage != self._lineage:
-            self._lineage = head.lineage
             ended = books.ledger.foreign(head.lineage)
             if ended:
                 _log.info("lineage %s: %d work leases of others end", head.lineage, len(ended))
             self._write(books, ended)
+            self._lineage = head.lineage
 
     def _hand_out(self, books: Books, head: WorkVersion, now_s: float) -> None:
         """Leases groups while somebody may have them."""
@@ -171,8 +198,8 @@ class WorkDesk:
             known = self._context.digest(version.lineage, version.seq)
             return ledger.fits(version, head) and known == version.digest
 
+        held = ledger.held()
         while (group := ledger.next_group()) is not None:
-            held = ledger.held()
             worker = self.workers.next_for(ledger.queued, held, fits, ledger.policy.max_inflight, now_s)
             if worker is None or worker.version is None:
                 return
@@ -181,6 +208,7 @@ class WorkDesk:
             leased = ledger.lease(group, worker.name, WorkVersion(version.lineage, version.seq, version.digest, step))
             books.write([leased])
             self.workers.leased(worker.name, now_s, had=held.get(worker.name, 0))
+            held[worker.name] = held.get(worker.name, 0) + 1
             self._links[worker.name].send(_task(leased, group.id, group.samples, group.payload))
 
     # --- workers -----------------------------------------------------------------------------------------------------
@@ -188,6 +216,8 @@ class WorkDesk:
     async def _serve(self) -> None:
         while True:
             event = await self._events.get()
+            if isinstance(event, WorkArrived) and isinstance(event.message, Result):
+                self._unread_bytes -= len(event.message.payload)
             try:
                 books = self.books()
                 async with books.turn:
@@ -244,7 +274,7 @@ class WorkDesk:
         head = message.head
         version = WorkVersion(head.lineage, head.seq, head.digest)
         offer = Offer(head.lease, link.name, version, head.scrubbed, head.tokens, message.payload)
-        lease = next((one for one in books.ledger.leases if one.id == head.lease), None)
+        lease = books.ledger.find(head.lease)
         verdict = books.ledger.judge(offer, self._context.head())
         now_s = time.monotonic()
         if verdict.reason == model.COUNTED and lease is not None:  # before the next group is handed out
@@ -254,6 +284,7 @@ class WorkDesk:
         except SpoolError as error:
             verdict = model.Verdict(model.NO_ROOM, str(error), retry=True)
         self.verdicts[verdict.reason] += 1
+        self._context.judged(verdict.reason)
         if verdict.reason == model.COUNTED and lease is not None:
             self.tokens += head.tokens
             self._context.counted(lease.version, link.name, head.tokens, now_s - lease.began_s)

@@ -33,6 +33,7 @@ from sync_runtime.transport.work_messages import (
 )
 from sync_runtime.work import model
 from sync_runtime.work.model import Policy, WorkVersion
+from sync_runtime.work.workers import mixed
 
 _log = logging.getLogger(__name__)
 RESEND_S = 1.0
@@ -53,6 +54,8 @@ class WorkerContext:
     spawn: Callable[[object], None]
     worked: Callable[[WorkVersion, str, float], None]
     """Told of every result that is handed over: version, group, seconds."""
+    measured: Callable[[float], None]
+    """Told the worker's tokens a second, whenever they were measured."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class WorkerSession:
         self._news = asyncio.Condition()
         self._told: tuple[WorkVersion | None, int] | None = None
         """Version and number that the trainer believes we want."""
+        self._rate: float | None = None
         self.verdicts: Counter[str] = Counter()
 
     @property
@@ -222,11 +226,14 @@ class WorkerSession:
 
     def _hand_over(self, held: Held, tokens: int, payload: bytes) -> None:
         now_s, version = time.monotonic(), held.version
-        busy_ms = int(self._tasks.take_busy_s(now_s) * 1000)
+        busy_s = self._tasks.take_busy_s(now_s)
+        if tokens and busy_s > 0:
+            self._rate = mixed(self._rate, tokens / busy_s)
+            self._context.measured(self._rate)
         self._tasks.drop(held.lease, now_s)
         head = ResultHead(
             lease=held.lease, lineage=version.lineage, seq=version.seq, digest=version.digest, scrubbed=True,
-            tokens=tokens, busy_ms=busy_ms,
+            tokens=tokens, busy_ms=int(busy_s * 1000),
         )  # fmt: skip
         result = self._tasks.outbox[held.lease] = Result(head, payload)
         self._send(result)

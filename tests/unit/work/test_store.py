@@ -173,6 +173,22 @@ def test_a_crash_while_it_is_written_anew_leaves_the_old_one(tmp_path: Path) -> 
     store.close()
 
 
+def test_a_journal_that_was_closed_is_somebody_elses(tmp_path: Path) -> None:
+    kept = busy()
+    store, _ = opened(tmp_path)
+    store.write(kept.written)
+    store.close()
+    with pytest.raises(SpoolError, match="closed"):
+        store.write(kept.written)
+    with pytest.raises(SpoolError, match="closed"):
+        store.sync()
+    with pytest.raises(SpoolError, match="closed"):
+        store.rewrite([])
+    store, ledger = opened(tmp_path)
+    assert changes(ledger) == changes(kept.ledger)
+    store.close()
+
+
 def test_a_state_puts_the_ledger_back_where_it_was() -> None:
     kept = busy()
     state = to_json(kept.ledger)
