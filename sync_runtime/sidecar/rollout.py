@@ -81,16 +81,7 @@ class Rollout:
             ),
             self.engine,
         )
-        hello = Hello(
-            protocols=[1],
-            kind="control",
-            group=settings.group_uid,
-            member=settings.member,
-            cluster=settings.cluster,
-            region=settings.region,
-            role="rollout",
-            term=self._term,
-        )
+        hello = self._hello()
         self._dialler = Dialler(
             sidecar.plans.parents(),
             tls=sidecar.identity.client_context,
@@ -104,6 +95,19 @@ class Rollout:
         self._status: Status | None = None
         self._status_link: object = None
         self._status_at = 0.0
+
+    def _hello(self) -> Hello:
+        settings = self._sidecar.settings
+        return Hello(
+            protocols=[1],
+            kind="control",
+            group=settings.group_uid,
+            member=settings.member,
+            cluster=settings.cluster,
+            region=settings.region,
+            role="rollout",
+            term=self._term,
+        )
 
     def start(self) -> None:
         """Dials."""
