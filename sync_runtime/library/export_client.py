@@ -165,7 +165,8 @@ class WorkerConnection:
                 rest_s = deadline - time.monotonic()
                 if rest_s <= 0:
                     raise self._refusal or _lost(
-                        f"nobody answered at {self._path} for {timeout_s:.3g} s, and the sidecar that runs it says why"
+                        f"nobody answered at {self._path} for {timeout_s:.3g} s: a sidecar with gpuAccess CudaIpc runs "
+                        "it, and its status says why it cannot"
                     )
                 self.changed.wait(rest_s)
 
