@@ -5,12 +5,17 @@ Pure bookkeeping; times are the caller's. Knows neither connections nor engines.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from sync_runtime.transport.work_messages import Result, Task
 from sync_runtime.work.model import WorkVersion
+from sync_runtime.work.workers import mixed
 
+MAX_AHEAD = 8
+"""Groups that are taken ahead at most."""
+_KEPT_GAPS = 8
 ACTIVE_S = 0.5
 """A worker that asked so lately will ask again: what it wants stays ordered between two requests."""
 
@@ -43,6 +48,11 @@ class Tasks:
         self.asking = 0
         """Workers that wait for a group."""
         self._asked_s = float("-inf")
+        self._ordered_s: float | None = None
+        self._gaps_s: deque[float] = deque(maxlen=_KEPT_GAPS)
+        """How long the last groups took from being ordered to their arrival."""
+        self._service_s: float | None = None
+        """How long one is worked on, as a moving average."""
         self._busy_since_s: float | None = None
         self._busy_s = 0.0
 
@@ -60,9 +70,16 @@ class Tasks:
         """All that the trainer may still hear of."""
         return [*(one.lease for one in self._held.values() if one.revoked is None), *self.outbox]
 
+    def ordered(self, now_s: float) -> None:
+        """The trainer was told that groups are wanted."""
+        self._ordered_s = now_s
+
     def arrived(self, held: Held) -> None:
         """A group was leased to us."""
         self._held[held.lease] = held
+        if self._ordered_s is not None:
+            self._gaps_s.append(held.since_s - self._ordered_s)
+            self._ordered_s = None
 
     def get(self, lease: str) -> Held | None:
         """One in hand."""
@@ -73,10 +90,18 @@ class Tasks:
         self._asked_s = now_s
 
     def want(self, now_s: float) -> int:
-        """How many groups more are wanted: one per worker that asks, and one ahead while somebody works."""
+        """How many groups more are wanted: one per worker that asks, and some ahead while somebody works."""
         in_hand = len(self.in_hand)
         recently = now_s - self._asked_s < ACTIVE_S and not in_hand
-        return max(0, max(self.asking, int(recently)) + bool(in_hand) - len(self.waiting))
+        ahead = self.ahead if in_hand else 0
+        return max(0, max(self.asking, int(recently)) + ahead - len(self.waiting))
+
+    @property
+    def ahead(self) -> int:
+        """As many as are done while one is on its way here, and one at least."""
+        if not self._gaps_s or not self._service_s:
+            return 1
+        return min(MAX_AHEAD, 1 + int(min(self._gaps_s) / self._service_s))
 
     def give(self, held: Held, owner: Hashable, now_s: float) -> None:
         """Somebody begins to work on a group."""
@@ -87,7 +112,10 @@ class Tasks:
     def drop(self, lease: str, now_s: float) -> Held | None:
         """A group is out of our hands."""
         held = self._held.pop(lease, None)
-        if held is not None and held.owner is not None and not self.in_hand and self._busy_since_s is not None:
+        if held is None or held.owner is None:
+            return held
+        self._service_s = mixed(self._service_s, now_s - held.since_s)
+        if not self.in_hand and self._busy_since_s is not None:
             self._busy_s += now_s - self._busy_since_s
             self._busy_since_s = None
         return held

@@ -154,6 +154,8 @@ class WorkerSession:
         want = self._tasks.want(now_s) if live is not None else 0
         if self._link is not None and self._told != (live, want):
             self._told = live, want
+            if want:
+                self._tasks.ordered(now_s)
             named = (None, None, None) if live is None else (live.lineage, live.seq, live.digest)
             self._link.send(Take(lineage=named[0], seq=named[1], digest=named[2], want=want))
 

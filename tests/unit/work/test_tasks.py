@@ -44,17 +44,20 @@ class Member:
 
     def __init__(self) -> None:
         self.live: WorkVersion | None = version(1)
-        self.spawned: list[Coroutine[Any, Any, None]] = []
+        self._spawned: set[asyncio.Future[Any]] = set()
         context = WorkerContext(
             live=lambda: self.live,
             policy=lambda: Policy(max_payload_bytes=100),
             is_on=lambda: True,
-            spawn=lambda work: self.spawned.append(cast("Coroutine[Any, Any, None]", work)),
+            spawn=self._spawn,
             worked=lambda *_: None,
             measured=lambda _: None,
         )
         self.session = WorkerSession(context)
         self.link = FakeLink()
+
+    def _spawn(self, work: object) -> None:
+        self._spawned.add(asyncio.ensure_future(cast("Coroutine[Any, Any, None]", work)))
 
     def connect(self) -> None:
         self.link = FakeLink()
@@ -64,10 +67,7 @@ class Member:
         self.session.on_event(WorkArrived(cast("WorkLink", self.link), message))
 
     async def take(self, owner: str = "me", wait_s: float = 0.0) -> Held | None:
-        found = await self.session.take(owner, None, wait_s, lambda: False)
-        while self.spawned:
-            await self.spawned.pop()
-        return found
+        return await self.session.take(owner, None, wait_s, lambda: False)
 
     async def has(self, number: int = 0) -> Held:
         """With one task in hand."""
@@ -92,6 +92,20 @@ def test_one_is_wanted_for_who_asks_and_one_ahead_for_who_works() -> None:
     assert tasks.want(2.0) == 1  # one ahead
     tasks.arrived(Held(task(1, version(1)), version(1), 2.0))
     assert tasks.want(2.0) == 0
+
+
+def test_short_tasks_far_away_are_taken_further_ahead() -> None:
+    tasks = Tasks()
+    for at, service_s in enumerate((0.1, 0.1, 0.1)):
+        tasks.ordered(float(at))
+        held = Held(task(at, version(1)), version(1), at + 0.25)
+        tasks.arrived(held)
+        tasks.give(held, "me", at + 0.25)
+        tasks.drop(held.lease, at + 0.25 + service_s)
+    assert tasks.ahead == 3  # two are done while one is on its way
+    tasks.ordered(10.0)
+    tasks.arrived(Held(task(9, version(1)), version(1), 10.01))
+    assert tasks.ahead == 1  # it waited for work before, not for the way
 
 
 def test_busy_time_is_when_somebody_had_work() -> None:
@@ -152,9 +166,6 @@ def test_a_task_ahead_goes_back_when_other_weights_are_live() -> None:
         (back,) = member.link.of(Return)
         assert (back.lease, back.failed) == ("1-1-1", False)
         assert member.link.of(Take)[-1].seq == 2
-        for one in member.spawned:
-            await one
-        member.spawned.clear()
 
     asyncio.run(run())
 
