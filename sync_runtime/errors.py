@@ -31,6 +31,10 @@
     │   ├── LibraryLostError
     │   ├── LocalProtocolError   no common version, or a message out of place
     │   └── (library.export_errors) between the user's process and its GPU worker
+    ├── WorkError                prompt groups and results
+    │   ├── WorkFullError        more is open than the ledger holds
+    │   ├── WorkRefusedError     a result that cannot count any more; its work was given back
+    │   └── WorkTimeoutError     no result came in time
     ├── SettingsError            a setting, variable or file of the user's that cannot be used
     └── IllegalEventError        a state machine met an event its state does not know: a bug of ours
 
@@ -179,6 +183,26 @@ class LibraryLostError(LocalError):
 
 class LocalProtocolError(LocalError):
     """The other end speaks another version, or out of turn."""
+
+
+class WorkError(SyncError):
+    """A prompt group, a result or a state of the ledger that cannot be used."""
+
+
+class WorkFullError(WorkError):
+    """The ledger holds as much as it may; consuming results makes room."""
+
+    retry_helps: ClassVar[bool] = True
+
+
+class WorkRefusedError(WorkError):
+    """A result that does not count: its work lease ended, or it was made under other weights."""
+
+
+class WorkTimeoutError(WorkError, TimeoutError):
+    """No result came in the time that the caller gave."""
+
+    retry_helps: ClassVar[bool] = True
 
 
 class SettingsError(SyncError):

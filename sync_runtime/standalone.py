@@ -26,6 +26,7 @@ from sync_runtime.contract.plan import (
     StreamPlan,
     TelemetryPlan,
 )
+from sync_runtime.contract.policies import Work
 from sync_runtime.contract.problems import problems_of
 from sync_runtime.contract.rules import Invariant
 from sync_runtime.contract.status import Revision, Term
@@ -103,6 +104,7 @@ class StandaloneGroup(Model):
     retention: Retention = Field(default_factory=Retention)
     streams: StreamRange = Field(default_factory=StreamRange)
     bucket_bytes: BucketRange = Field(default_factory=BucketRange)
+    work: Work = Field(default_factory=lambda: Work(mode="Leased"))
     sampled_members: Annotated[list[DnsLabel], Field(max_length=64)] = Field(default_factory=list)
     """Members that join versions' traces, besides trainer and relays."""
     lease_seconds: Annotated[int, Field(ge=5, le=3600)] = 15
@@ -215,6 +217,7 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         ],
         endpoints=[_endpoint(member) for member in others],
         links=[_link(group, sender) for sender in senders],
+        work=group.work,
         telemetry=TelemetryPlan(
             sampled_members=[member.name for member in here if member.name in group.sampled_members]
         ),

@@ -150,6 +150,11 @@ class Folder:
             except FileNotFoundError:
                 return
 
+    def rename(self, name: str, onto: str) -> None:
+        """Gives a file another name, in place of what has that. Not durable before `sync`."""
+        with disk_errors(f"renaming {self.path / name}"):
+            os.rename(name, onto, src_dir_fd=self._handle, dst_dir_fd=self._handle)
+
     def modified_unix_ns(self, name: str) -> int:
         """When a file was written last."""
         with disk_errors(f"looking at {self.path / name}"):

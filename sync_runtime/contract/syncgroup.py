@@ -62,7 +62,7 @@ class SyncGroupSpec(Model):
         description="When a member counts as lost, and how fast it may be replaced.",
     )
     runtime: Runtime = Field(default_factory=Runtime, description="The sidecar and library added to every pod.")
-    work: Work = Field(default_factory=Work, description="Prompt groups leased to rollout workers." + LATER)
+    work: Work = Field(default_factory=Work, description="Prompt groups leased to rollout workers.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Traces and metrics." + LATER)
 
     RULES: ClassVar[tuple[Invariant, ...]] = (

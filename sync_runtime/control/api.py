@@ -13,6 +13,7 @@ from typing import Protocol
 
 from aiohttp import web
 
+from sync_runtime.control import work
 from sync_runtime.settings import Address
 
 Document = Mapping[str, object]
@@ -42,6 +43,10 @@ class SidecarView(Protocol):
 
     def metrics(self) -> Mapping[str, float]:
         """Figures by name, without the prefix; `name{label="x"}` is allowed."""
+
+    @property
+    def work(self) -> work.WorkPort | None:
+        """Groups for workers that speak HTTP; None: this is no rollout's sidecar."""
 
     async def drain(self) -> Document:
         """Finishes what is in flight and takes nothing new; asked again it tells whether that is done."""
@@ -137,6 +142,7 @@ _ROUTES = [
     web.get("/metrics", _metrics),
     web.post("/v1/drain", _drain),
     web.post("/v1/reload", _reload),
+    *work.routes(lambda request: _view(request).work),
 ]
 
 

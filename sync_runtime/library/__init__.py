@@ -4,6 +4,7 @@ Needs the standard library, numpy and torch; triton besides where weights are on
 no spans: bytes and timings go to the sidecar through the local protocol (`sync_runtime.local`).
 
     publisher, subscriber   what users call
+    work, worker            prompt groups and results, at both ends
     weights                 a model's tensors under a layout
     engines                 where those tensors come from, found by name
     connection              the sidecar: dialled, watched and dialled again by one background thread

@@ -6,6 +6,7 @@ whose meaning its two users agree on.
     frames     the frame header and JSON bodies, parsed from hostile bytes; no sockets
     messages   what a body may say, as frozen dataclasses
     schema     messages to frames and back, checked
+    work_*     the messages of work leases, in the same way
     ranges     block numbers in messages
     faults     errors as messages, and back
     ring       shared memory with credit, in both directions

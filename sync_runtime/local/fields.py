@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from sync_runtime.errors import LocalProtocolError
 
@@ -32,3 +33,69 @@ def boolean(value: Any) -> bool:
     if type(value) is not bool:
         raise refuse("true or false")
     return value
+
+
+def text(most: int) -> Check:
+    """Text of at most so many characters."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or len(value) > most:
+            raise refuse(f"text of at most {most} characters")
+        return value
+
+    return check
+
+
+def matching(pattern: str, what: str) -> Check:
+    """Text of a form."""
+    compiled = re.compile(pattern)
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value):
+            raise refuse(what)
+        return value
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    """One of several words."""
+    return matching("|".join(choices), f"one of {', '.join(choices)}")
+
+
+def optional(check: Check) -> Check:
+    """That, or null."""
+    return lambda value: None if value is None else check(value)
+
+
+def tuple_of(check: Check, most: int) -> Check:
+    """A list of at most so many."""
+
+    def check_all(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) > most:
+            raise refuse(f"a list of at most {most} entries")
+        return tuple(check(entry) for entry in value)
+
+    return check_all
+
+
+def record(cls: type, checks: Mapping[str, Check]) -> Check:
+    """An object with exactly these fields, as a dataclass."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, dict) or set(value) != set(checks):
+            raise LocalProtocolError(f"{cls.__name__} has other fields than the protocol names: {', '.join(checks)}")
+        return cls(**{name: checks[name](value[name]) for name in checks})
+
+    return check
+
+
+class Spec(NamedTuple):
+    """A message on the wire."""
+
+    code: int
+    cls: type[Any]
+    limit_bytes: int
+    checks: Mapping[str, Check]
+    has_payload: bool = False
+    """Whether bytes follow the JSON: the dataclass's `payload`."""

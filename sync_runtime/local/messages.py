@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sync_runtime.local.ranges import Ranges
+from sync_runtime.local.work_messages import WorkMessage
 
 PROTOCOLS: Final = (1,)
 """Versions of the local protocol that this code speaks, the newest last."""
 MAX_LABEL_CHARACTERS: Final = 256
 MAX_TEXT_CHARACTERS: Final = 4096
 
-Kind = Literal["publisher", "subscriber"]
+Kind = Literal["publisher", "subscriber", "work", "worker"]
 Coder = Literal["sidecar", "library"]
 Form = Literal["list", "object", "state"]
 
@@ -298,7 +299,7 @@ class Head:
 Message = (
     Hello | Welcome | Error | Data | Credit | End | Cancel | Open | Opened | Publish | Published | Close | Closed
     | Stage | Staged | Activate | Go | Activated | Unstage | Scrub | Scrubbed | Blocks | Anchor | Note | Head
-    | Known | Part | Share
+    | Known | Part | Share | WorkMessage
 )  # fmt: skip
 
 BEGINS_STREAM: Final = (Open, Publish, Stage, Anchor)

@@ -21,10 +21,12 @@ from sync_runtime.local.faults import to_message
 from sync_runtime.local.link import FrameSocket, LibraryLink, LinkHandler
 from sync_runtime.local.listening import bind
 from sync_runtime.local.messages import PROTOCOLS, Hello, Welcome
-from sync_runtime.local.ring import DEFAULT_RING_BYTES, Ring, make_ring
+from sync_runtime.local.ring import DEFAULT_RING_BYTES, MIN_RING_BYTES, Ring, make_ring
 
 HELLO_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 256
+WORK_KINDS = ("work", "worker")
+"""Libraries that send no streams."""
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 64
 
@@ -135,7 +137,7 @@ class LocalServer:
         if hello.rank >= hello.world_size:
             raise LocalProtocolError(f"rank {hello.rank} does not exist among {hello.world_size}")
         admission = self._handler.admit(hello)
-        size_bytes = self._limits.ring_bytes
+        size_bytes = MIN_RING_BYTES if hello.kind in WORK_KINDS else self._limits.ring_bytes
         descriptor = make_ring(size_bytes)
         try:
             ring = await asyncio.to_thread(Ring, descriptor, size_bytes, is_library=False)

@@ -43,6 +43,10 @@ class ChildPolicy:
         local = (hello.cluster, identity.region) == (standing.plan.cluster, standing.plan.region)
         if local and identity.member not in {member.name for member in standing.plan.members}:
             raise RefusedError("WrongMember", f"the plan does not name {identity.member}", retry=True)
+        if hello.kind == "work" and settings.role != "trainer":
+            raise RefusedError("WrongRole", "only the trainer leases work", retry=False)
+        if hello.kind == "work" and standing.plan.work.mode != "Leased":
+            raise RefusedError("NotReady", "work leases are off in this group", retry=True)
         if hello.term > standing.term:
             retry = settings.role == "rollout"  # a relay may hear of the new trainer yet; a trainer never is one
             raise RefusedError("OldTerm", f"term {standing.term} was replaced by {hello.term}", retry=retry)

@@ -20,13 +20,13 @@ from sync_runtime.bucket.spool import Spool
 from sync_runtime.errors import FormatError, LocalProtocolError, SyncError, TransportError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
-from sync_runtime.local.link import LibraryLink
+from sync_runtime.local.link import LibraryLink, LinkHandler
 from sync_runtime.local.messages import Hello as LocalHello
 from sync_runtime.local.messages import Message as LocalMessage
 from sync_runtime.membership.documents import LeaseTimes
 from sync_runtime.membership.keeper import LeaseKeeper
+from sync_runtime.session.local_server import WORK_KINDS, LocalLimits, LocalServer
 from sync_runtime.session.local_server import Admission as LocalAdmission
-from sync_runtime.session.local_server import LocalLimits, LocalServer
 from sync_runtime.session.mirror import sweep
 from sync_runtime.session.relay import Distributor, Supply
 from sync_runtime.session.shelf import Child, LinkPace
@@ -59,6 +59,9 @@ from sync_runtime.transport.events import (
     Refused,
     StreamLost,
     StreamSample,
+    WorkArrived,
+    WorkConnected,
+    WorkGone,
 )
 from sync_runtime.transport.listener import Listener
 from sync_runtime.transport.messages import Follow, Hello
@@ -180,29 +183,32 @@ class Sidecar:
     # --- libraries ---------------------------------------------------------------------------------------------------
 
     def admit(self, hello: LocalHello) -> LocalAdmission:
-        """A trainer's sidecar serves a publisher, a rollout's a subscriber."""
-        wanted = "publisher" if self.settings.role == "trainer" else "subscriber"
-        if hello.kind != wanted:
-            raise LocalProtocolError(f"this is the sidecar of a {self.settings.role}: it serves a {wanted}")
+        """A trainer's sidecar serves a publisher and its work, a rollout's a subscriber and workers."""
+        wanted = ("publisher", "work") if self.settings.role == "trainer" else ("subscriber", "worker")
+        if hello.kind not in wanted:
+            raise LocalProtocolError(f"this is the sidecar of a {self.settings.role}: it serves a {wanted[0]}")
         return LocalAdmission(self.settings.group, self.settings.member, self.versions.fence.term)
 
     async def attached(self, library: LibraryLink) -> None:
         """A library is in."""
-        await self.role.libraries.attached(library)
+        await self._served_by(library).attached(library)
 
     async def message(self, library: LibraryLink, message: LocalMessage) -> None:
         """A message of a library."""
-        await self.role.libraries.message(library, message)
+        await self._served_by(library).message(library, message)
 
     async def data(self, library: LibraryLink, data: memoryview) -> None:
         """Bytes of a library's stream."""
-        await self.role.libraries.data(library, data)
+        await self._served_by(library).data(library, data)
 
     async def detached(self, library: LibraryLink, reason: str) -> None:
         """A library is gone."""
         _log.warning("the user's process (pid %d) is gone: %s", library.pid, reason)
-        await self.role.libraries.detached(library, reason)
+        await self._served_by(library).detached(library, reason)
         self.keeper.wake()
+
+    def _served_by(self, library: LibraryLink) -> LinkHandler:
+        return self.role.work.libraries if library.hello.kind in WORK_KINDS else self.role.libraries
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -231,6 +237,8 @@ class Sidecar:
             case BucketsAcked(link=link, transfer=transfer, size_bytes=size_bytes):
                 self.links.on_event(event)
                 self.distributor.acked(link, transfer, size_bytes)
+            case WorkConnected() | WorkArrived() | WorkGone():
+                self.role.work.on_event(event)
             case StreamSample() | StreamLost():
                 self.links.on_event(event)
             case Refused(reason=reason, peer=peer, message=message):

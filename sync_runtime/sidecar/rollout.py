@@ -24,6 +24,7 @@ from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.sync_times import SyncTimes
+from sync_runtime.sidecar.work import RolloutWork, is_on
 from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY, STAGE
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
@@ -80,32 +81,42 @@ class Rollout:
             ),
             self.engine,
         )
+        hello = self._hello()
         self._dialler = Dialler(
             sidecar.plans.parents(),
             tls=sidecar.identity.client_context,
-            hello=Hello(
-                protocols=[1],
-                kind="control",
-                group=settings.group_uid,
-                member=settings.member,
-                cluster=settings.cluster,
-                region=settings.region,
-                role="rollout",
-                term=self._term,
-            ),
+            hello=hello,
             emit=sidecar.emit,
             sink=self.receiver.sink,
         )
+        self.work = RolloutWork(sidecar, self.engine, hello)
+        self._traced: VersionRef | None = None
+        """The version under which work is done; its trace ends after the next one's activation."""
         self._status: Status | None = None
         self._status_link: object = None
         self._status_at = 0.0
 
+    def _hello(self) -> Hello:
+        settings = self._sidecar.settings
+        return Hello(
+            protocols=[1],
+            kind="control",
+            group=settings.group_uid,
+            member=settings.member,
+            cluster=settings.cluster,
+            region=settings.region,
+            role="rollout",
+            term=self._term,
+        )
+
     def start(self) -> None:
         """Dials."""
         self._dialler.start()
+        self.work.start()
 
     async def close(self) -> None:
         """Hangs up and ends what is being committed."""
+        await asyncio.to_thread(self.work.close)
         await asyncio.to_thread(self._dialler.close)
         await self.receiver.close()
 
@@ -115,6 +126,7 @@ class Rollout:
         sidecar.versions.fence.appoint(sidecar.plans.plan.term)
         self.heard()
         self._dialler.set_parents(sidecar.plans.parents())
+        self.work.plan_changed()
         self.receiver.follow()
 
     def heard(self) -> None:
@@ -127,6 +139,7 @@ class Rollout:
         if term != self._term:
             self._term = term
             self._dialler.set_term(term)
+            self.work.dialler.set_term(term)
 
     async def keep_house(self) -> None:
         """Tells the parent what is needed, keeps the spool small, and heeds new certificates."""
@@ -136,10 +149,12 @@ class Rollout:
         if files != self._files:
             self._files = files
             self._dialler.renew()
+            self.work.dialler.renew()
         link = self._dialler.link
         if link is not None and link.end_if_expired(datetime.datetime.now(datetime.UTC)):
             self.receiver.refusals["Expired"] += 1
         self._tell_status()
+        self.work.keep_house()
         self._fence.keep(self._sidecar.versions.fence)
         self.receiver.look_after(time.monotonic())
         await self._sidecar.retain()
@@ -195,6 +210,7 @@ class Rollout:
         self._sync.engine(is_open=self.engine.state is not ServiceState.STARTING, now_s=time.monotonic())
         self._tell_status()
         self._sidecar.keeper.wake()
+        self.work.session.changed()
 
     def _tell_status(self) -> None:
         link = self._dialler.link
@@ -260,6 +276,8 @@ class Rollout:
         self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
         if stage == STAGE:
             self._sync.staged(version, time.monotonic())
-        if stage == ACTIVATE:  # a scrub may follow, and children may still be served
-            end = partial(self._sidecar.traces.finish, version.lineage, version.seq)
-            asyncio.get_running_loop().call_later(TRACE_ENDS_AFTER_S, end)
+        if stage == ACTIVATE:  # a scrub may follow, children may still be served, and work may be done under it
+            ends, self._traced = (self._traced, version) if is_on(self._sidecar) else (version, None)
+            if ends is not None:
+                end = partial(self._sidecar.traces.finish, ends.lineage, ends.seq)
+                asyncio.get_running_loop().call_later(TRACE_ENDS_AFTER_S, end)

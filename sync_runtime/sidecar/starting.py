@@ -139,6 +139,11 @@ class Starting:
         """That it is starting."""
         return {"starting": 1.0}
 
+    @property
+    def work(self) -> None:
+        """There is none yet."""
+        return None
+
     async def drain(self) -> Mapping[str, object]:
         """Nothing is in flight."""
         self.draining = True

@@ -23,6 +23,7 @@ from sync_runtime.session.ranks.publishing import PublisherRanks
 from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
+from sync_runtime.sidecar.work import TrainerWork
 from sync_runtime.telemetry.names import EXTRACT
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Trainer:
             )
         )
         self.libraries = PublisherRanks(self.engine)
+        self.work = TrainerWork(sidecar, self.engine)
         self.plan_changed()
 
     def _take_term(self, settings: SidecarSettings, spool: Spool) -> None:
@@ -82,18 +84,21 @@ class Trainer:
 
     def start(self) -> None:
         """Nothing to dial; children are told of the term as they come."""
+        self.work.start()
 
     async def close(self) -> None:
         """What is being made durable becomes so."""
         await self.engine.close()
+        self.work.close()
 
     def plan_changed(self) -> None:
         """A trainer's term comes with its start: a larger one in the plan is another trainer's."""
         self.engine.appointed_term = max(self._sidecar.plans.plan.term, self._newest_term)
 
     async def keep_house(self) -> None:
-        """Certificates may have been renewed."""
+        """Certificates may have been renewed; leases of work may have expired."""
         self._announce()
+        await self.work.keep_house()
 
     def streams_for(self, cluster: str, region: str) -> int:
         """Streams that a new child shall hold open."""
@@ -168,6 +173,7 @@ class Trainer:
         self._sidecar.traces.timings(version.lineage, version.seq, stages)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
+        self.work.published()
 
     def _failed(self, version: VersionRef, reason: str) -> None:
         _log.warning("version %d was not published: %s", version.seq, reason)

@@ -9,6 +9,7 @@ from sync_runtime.session.machine import PublishState, ServiceState
 from sync_runtime.sidecar.brain import Sidecar
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.trainer import Trainer
+from sync_runtime.sidecar.work import RolloutWork
 from sync_runtime.transport.child import ChildLink
 
 
@@ -57,6 +58,7 @@ class View:
             "certificateProblem": str(sidecar.identity.problem or "") or None,
             "lease": {"renewals": sidecar.keeper.renewals, "problem": sidecar.keeper.problem},
             "gpuWorker": None if sidecar.worker is None else sidecar.worker.status(),
+            "work": sidecar.role.work.document(),
             "parents": [f"{one.member} {one.host}:{one.port}" for one in sidecar.plans.parents()],
             "children": [
                 {
@@ -137,6 +139,7 @@ class View:
             found["gpu_worker_starts_total"] = sidecar.worker.starts
         if isinstance(sidecar.role, Rollout):
             found['asked_again_total{of="parent"}'] = sidecar.role.receiver.asked_again
+        found.update(sidecar.role.work.metrics())
         for reason, count in self.refusals().items():
             found[f'refusals_total{{reason="{reason}"}}'] = count
         if sidecar.listener is not None:
@@ -147,6 +150,11 @@ class View:
                 found[f"link_repeated_bytes_total{label}"] = totals.repeated_bytes
                 found[f"link_streams{label}"] = link.stats.streams
         return found
+
+    @property
+    def work(self) -> RolloutWork | None:
+        """Groups for workers that speak HTTP; at a rollout's sidecar only."""
+        return self._sidecar.role.work if isinstance(self._sidecar.role, Rollout) else None
 
     async def drain(self) -> Mapping[str, object]:
         """Takes no new children, lets those being served finish; asked again it tells how far that is."""

@@ -30,7 +30,9 @@ STAGE: Final = "stage"
 APPLY: Final = "apply"
 ACTIVATE: Final = "activate"
 SCRUB: Final = "scrub"
-STAGES: Final = (EXTRACT, ENCODE, SPOOL, SEND, RELAY, RECEIVE, DECODE, STAGE, APPLY, ACTIVATE, SCRUB)
+WORK: Final = "work"
+"""A prompt group done under the version: at a worker until its result is complete, at the trainer until it counts."""
+STAGES: Final = (EXTRACT, ENCODE, SPOOL, SEND, RELAY, RECEIVE, DECODE, STAGE, APPLY, ACTIVATE, SCRUB, WORK)
 """In the order in which a version meets them."""
 
 # --- attributes ------------------------------------------------------------------------------------------------------
@@ -51,6 +53,8 @@ ATTR_CODEC: Final = "syncgroup.codec"
 ATTR_BYTES: Final = "syncgroup.bytes"
 ATTR_STREAMS: Final = "syncgroup.streams"
 ATTR_REASON: Final = "syncgroup.reason"
+ATTR_GROUP_ID: Final = "syncgroup.work.group"
+ATTR_TOKENS: Final = "syncgroup.work.tokens"
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
 Kind = Literal["counter", "gauge", "histogram"]
@@ -80,6 +84,10 @@ LINK_RTT: Final = Metric("syncgroup.link.rtt", "gauge", "s", "Smoothed round-tri
 LINK_STREAMS: Final = Metric("syncgroup.link.streams", "gauge", "1", "Streams in use.")
 SPOOL_BYTES: Final = Metric("syncgroup.spool.size", "gauge", "By", "Bytes in the spool.")
 REFUSALS: Final = Metric("syncgroup.refusals", "counter", "1", "Connections, frames and manifests refused, by reason.")
+WORK_RESULTS: Final = Metric(
+    "syncgroup.work.results", "counter", "1", "Results of prompt groups, by what became of them."
+)
+WORK_TOKENS: Final = Metric("syncgroup.work.tokens", "counter", "1", "Tokens of results that count, by worker.")
 METRICS: Final = (
     STAGE_DURATION,
     SYNC_DURATION,
@@ -93,4 +101,6 @@ METRICS: Final = (
     LINK_STREAMS,
     SPOOL_BYTES,
     REFUSALS,
+    WORK_RESULTS,
+    WORK_TOKENS,
 )

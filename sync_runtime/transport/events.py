@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sync_runtime.transport.child import ChildLink
     from sync_runtime.transport.messages import Message, Welcome
     from sync_runtime.transport.parent import ParentLink
+    from sync_runtime.transport.work_link import WorkLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,31 @@ class Refused:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class WorkConnected:
+    """A work connection is there, at either end."""
+
+    link: WorkLink
+
+
+@dataclass(frozen=True, slots=True)
+class WorkArrived:
+    """A message on a work connection; those of one link come in order."""
+
+    link: WorkLink
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class WorkGone:
+    """A work connection ended."""
+
+    link: WorkLink
+    reason: str
+    message: str
+
+
+WorkEvent: TypeAlias = WorkConnected | WorkArrived | WorkGone
 Event: TypeAlias = (
     ChildConnected
     | ChildGone
@@ -167,5 +193,6 @@ Event: TypeAlias = (
     | PayloadDone
     | StreamLost
     | Refused
+    | WorkEvent
 )
 Emit: TypeAlias = Callable[[Event], None]

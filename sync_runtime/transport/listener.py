@@ -23,10 +23,11 @@ from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.names import MemberIdentity
 from sync_runtime.transport import sockets
 from sync_runtime.transport.child import ChildLink
-from sync_runtime.transport.events import ChildConnected, ChildGone, Emit, Event, Refused
+from sync_runtime.transport.events import ChildConnected, ChildGone, Emit, Event, Refused, WorkConnected, WorkGone
 from sync_runtime.transport.handshake import HANDSHAKE_S, Greeted, greet, turn_away, welcome
 from sync_runtime.transport.messages import Hello, Welcome
-from sync_runtime.transport.wire import PROTOCOL_VERSIONS
+from sync_runtime.transport.wire import FROM_WORKER, PROTOCOL_VERSIONS
+from sync_runtime.transport.work_link import WorkLink
 
 _OUT_OF_FILES_S: Final = 0.1
 _JOIN_S: Final = 5.0
@@ -83,6 +84,7 @@ class Listener:
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._links: dict[str, ChildLink] = {}
+        self._workers: dict[str, WorkLink] = {}
         self._ends: dict[ChildLink, datetime.datetime] = {}
         """When the first certificate under a link ends, the child's or ours."""
         self._unproven: set[socket.socket] = set()
@@ -115,7 +117,7 @@ class Listener:
         """Take nobody in any more, and tell every child."""
         with self._lock:
             self._closed = True
-            links = list(self._links.values())
+            links: list[ChildLink | WorkLink] = [*self._links.values(), *self._workers.values()]
             unproven = list(self._unproven)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
@@ -139,10 +141,12 @@ class Listener:
             ended = [link for link, end in self._ends.items() if end <= now]
             for link in ended:
                 del self._ends[link]
-        for link in ended:
+            over: list[tuple[ChildLink | WorkLink, str]] = [(link, str(link.identity)) for link in ended]
+            over += [(link, link.name) for link in self._workers.values() if link.ends_at <= now]
+        for one, name in over:
             message = "a certificate under this link has ended: renew it and dial again"
-            link.close("Expired", message)
-            self._count("Expired", str(link.identity), message)
+            one.close("Expired", message)
+            self._count("Expired", name, message)
 
     def _accept(self) -> None:
         while True:
@@ -180,8 +184,11 @@ class Listener:
                 self._unproven.discard(connection)
         try:
             admission = self._policy.admit(greeted.identity, greeted.hello)
+            ends_at = min(greeted.expires_at, ours or greeted.expires_at)
             if greeted.hello.kind == "control":
-                self._open_link(greeted, admission, min(greeted.expires_at, ours or greeted.expires_at))
+                self._open_link(greeted, admission, ends_at)
+            elif greeted.hello.kind == "work":
+                self._open_work(greeted, admission, ends_at)
             else:
                 self._add_stream(greeted, admission, deadline_s)
         except OSError as error:  # it left while its options were set
@@ -215,6 +222,38 @@ class Listener:
         link.send(_welcome(admission, link.token))
         self._emit(ChildConnected(link))
         link.start()
+
+    def _open_work(self, greeted: Greeted, admission: Admission, ends_at: datetime.datetime) -> None:
+        sockets.prepare(greeted.connection)
+        name = greeted.identity.member
+        with self._lock:
+            if self._closed:
+                raise RefusedError("ShuttingDown", "this member ends", retry=True)
+            replaced = self._workers.get(name)
+            if replaced is None and len(self._workers) >= self._limits.children:
+                raise RefusedError("TooMany", f"this trainer has {self._limits.children} workers", retry=True)
+            link = self._workers[name] = WorkLink(
+                greeted.connection,
+                name=name,
+                takes=FROM_WORKER,
+                heartbeat_s=admission.heartbeat_ms / 1000,
+                ends_at=ends_at,
+                emit=self._from_worker,
+            )
+        if replaced:
+            replaced.close("Replaced", "the member has connected anew", retry=False)
+        link.send(_welcome(admission, secrets.token_hex(16)))
+        self._emit(WorkConnected(link))
+        link.start()
+
+    def _from_worker(self, event: Event) -> None:
+        if isinstance(event, WorkGone):
+            with self._lock:
+                if self._workers.get(event.link.name) is event.link:
+                    del self._workers[event.link.name]
+            if event.reason == "BadFrame":
+                self._count(event.reason, event.link.name, event.message)
+        self._emit(event)
 
     def _add_stream(self, greeted: Greeted, admission: Admission, deadline_s: float) -> None:
         with self._lock:

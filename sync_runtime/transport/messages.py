@@ -6,21 +6,18 @@ duplicate keys or fractions, exactly the fields of PROTOCOL.md, then every limit
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from sync_runtime.contract.fields import MAX_SAFE_INTEGER, DnsLabel, Uid
-from sync_runtime.contract.strict_json import loads_strict
-from sync_runtime.errors import FrameError
-from sync_runtime.transport import wire
+from sync_runtime.contract.fields import DnsLabel, Uid
+from sync_runtime.transport import wire, work_messages
+from sync_runtime.transport.body import Hex32, JsonMessage, Number, Reason, Sentence, read_model
 from sync_runtime.transport.wire import MAX_BUCKETS, MAX_STREAMS, FrameType
 
-MAX_DEPTH = 8
 MAX_RANGES = 4096
 MAX_INDEXED = 10_000
 
@@ -31,17 +28,13 @@ def _forward(value: list[int]) -> list[int]:
     return value
 
 
-Hex32 = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 Hex64 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Hex128 = Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
-Number = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**63)]
 TransferNumber = Annotated[int, Field(ge=0, lt=2**32)]
 Key = Annotated[str, Field(min_length=1, max_length=256, pattern="^[-a-z0-9./:]+$")]
 """An object's key as text; `bucket.keys` knows its grammar."""
 Trace = Annotated[str, Field(max_length=64, pattern="^(|[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})$")]
-Reason = Annotated[str, Field(min_length=1, max_length=64, pattern="^[A-Za-z0-9]+$")]
-Sentence = Annotated[str, Field(max_length=1024)]
 Role = Literal["trainer", "rollout"]
 ObjectCodec = Literal["fast", "tight", "auto", "anchor"]
 Range = Annotated[list[Number], Field(min_length=2, max_length=2), AfterValidator(_forward)]
@@ -56,25 +49,12 @@ IndexRow = Annotated[tuple[Number, Hex32], BeforeValidator(_as_row)]
 """A version's number and digest."""
 
 
-class JsonMessage(BaseModel):
-    """A message whose body is a JSON object with exactly these fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-    TYPE: ClassVar[FrameType]
-
-    def body(self) -> bytes:
-        """The frame's body."""
-        text = json.dumps(self.model_dump(), separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-        return text.encode()
-
-
 class Hello(JsonMessage):
     """The first frame of every connection."""
 
     TYPE = FrameType.HELLO
     protocols: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=1, max_length=16)]
-    kind: Literal["control", "data"]
+    kind: Literal["control", "data", "work"]
     group: Uid
     member: DnsLabel
     cluster: DnsLabel
@@ -133,7 +113,7 @@ class Want(JsonMessage):
 
     TYPE = FrameType.WANT
     key: Key
-    have: Annotated[list[Range], Field(max_length=MAX_RANGES)] = []
+    have: Annotated[list[Range], Field(max_length=MAX_RANGES)] = Field(default_factory=list)
     blocks: Annotated[list[Range], Field(max_length=MAX_RANGES)] | None = None
 
 
@@ -286,12 +266,17 @@ class Heartbeat:
     token: int
 
 
-Message: TypeAlias = JsonMessage | Ack | Nack | LayoutDocument | ManifestEnvelope | Heartbeat
+Message: TypeAlias = (
+    JsonMessage | Ack | Nack | LayoutDocument | ManifestEnvelope | Heartbeat | work_messages.Task | work_messages.Result
+)
 
 _JSON: dict[FrameType, type[JsonMessage]] = {
     model.TYPE: model
-    for model in (Hello, Welcome, Refuse, Follow, Want, Drop, Status, Streams, Signer, Head, Begin, Abort, Index, Term)
-}
+    for model in (
+        Hello, Welcome, Refuse, Follow, Want, Drop, Status, Streams, Signer, Head, Begin, Abort, Index, Term,
+        *work_messages.WORK_JSON,
+    )
+}  # fmt: skip
 _BINARY: dict[FrameType, Callable[[bytes], Message]] = {
     FrameType.ACK: lambda body: Ack(*wire.parse_ack(body)),
     FrameType.NACK: lambda body: Nack(*wire.parse_nack(body)),
@@ -299,6 +284,8 @@ _BINARY: dict[FrameType, Callable[[bytes], Message]] = {
     FrameType.MANIFEST: lambda body: ManifestEnvelope(*wire.parse_manifest(body)),
     FrameType.PING: lambda body: Heartbeat(FrameType.PING, wire.parse_ping(body)),
     FrameType.PONG: lambda body: Heartbeat(FrameType.PONG, wire.parse_ping(body)),
+    FrameType.TASK: work_messages.parse_task,
+    FrameType.RESULT: work_messages.parse_result,
 }
 
 
@@ -317,29 +304,12 @@ def encode(message: Message) -> bytes:
             return wire.pack_manifest(transfer, envelope)
         case Heartbeat(kind, token):
             return wire.pack_ping(kind, token)
+        case work_messages.Task() | work_messages.Result():
+            return wire.pack_frame(message.TYPE, work_messages.pack_body(message))
 
 
 def decode(kind: FrameType, body: bytes) -> Message:
     """The message in a frame's body; raises FrameError."""
     if read := _BINARY.get(kind):
         return read(body)
-    model = _JSON[kind]
-    document = _parse_json(kind, body)
-    if set(document) != set(model.model_fields):
-        raise FrameError(f"a {kind.name} message has the fields {sorted(model.model_fields)} and no others")
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise FrameError(f"a {kind.name} message with a bad field {where!r}: {first['msg']}") from error
-
-
-def _parse_json(kind: FrameType, body: bytes) -> dict[str, Any]:
-    try:
-        document = loads_strict(body, MAX_DEPTH)
-    except ValueError as error:  # not UTF-8, not JSON, thousands of digits, or one of our own refusals
-        raise FrameError(f"a {kind.name} message cannot be read: {error}") from error
-    if not isinstance(document, dict):
-        raise FrameError(f"a {kind.name} message must be a JSON object")
-    return document
+    return read_model(kind, _JSON[kind], body)

@@ -23,6 +23,8 @@ MAX_STREAMS: Final = 64
 MAX_WARMING_FRAME_BYTES: Final = 64 * KIB
 MAX_WARMING_BYTES: Final = 32 * MIB
 """Bytes of WARMING that a child takes in the life of a link: nobody may keep it busy with them."""
+MAX_PAYLOAD_BYTES: Final = 64 * MIB
+"""Of a prompt group or a result; the plan allows less, usually."""
 MAX_TRANSFERS: Final = 8
 """Transfers of one link at a time."""
 
@@ -61,6 +63,13 @@ class FrameType(IntEnum):
     WARMING = 33
     PING = 48
     PONG = 49
+    HOLDING = 64
+    TAKE = 65
+    TASK = 66
+    RESULT = 67
+    VERDICT = 68
+    RETURN = 69
+    REVOKE = 70
 
 
 LIMITS: Final[dict[FrameType, int]] = {
@@ -86,6 +95,13 @@ LIMITS: Final[dict[FrameType, int]] = {
     FrameType.WARMING: MAX_WARMING_FRAME_BYTES,
     FrameType.PING: 8,
     FrameType.PONG: 8,
+    FrameType.HOLDING: MIB,
+    FrameType.TAKE: 4 * KIB,
+    FrameType.TASK: MAX_PAYLOAD_BYTES + 16 * KIB,
+    FrameType.RESULT: MAX_PAYLOAD_BYTES + 16 * KIB,
+    FrameType.VERDICT: 8 * KIB,
+    FrameType.RETURN: 4 * KIB,
+    FrameType.REVOKE: 4 * KIB,
 }
 _BOTH = frozenset({FrameType.REFUSE, FrameType.PING, FrameType.PONG})
 FROM_CHILD: Final = _BOTH | {
@@ -99,6 +115,10 @@ FROM_PARENT: Final = _BOTH | {
 """What a child takes there."""
 ON_DATA: Final = frozenset({FrameType.BUCKET, FrameType.WARMING, FrameType.REFUSE})
 """What a child takes on a data stream."""
+FROM_WORKER: Final = _BOTH | {FrameType.HOLDING, FrameType.TAKE, FrameType.RESULT, FrameType.RETURN}
+"""What a trainer takes on a work connection."""
+TO_WORKER: Final = _BOTH | {FrameType.TASK, FrameType.VERDICT, FrameType.REVOKE}
+"""What a worker takes there."""
 GREETING: Final = frozenset({FrameType.HELLO})
 ANSWER: Final = frozenset({FrameType.WELCOME, FrameType.REFUSE})
 

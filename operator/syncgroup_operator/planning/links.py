@@ -2,7 +2,8 @@
 
 Reports are figures of the last payloads and move all the time; a plan that moved with them would be a new plan every
 few seconds. So the operator remembers figures per pair of places, and replaces them only by ones that differ by a
-factor and go on to differ over several payloads. Seeds and codec follow the memory, never a report.
+factor and go on to differ over several payloads. Seeds and codec follow the memory, never a report. A group's links are
+measured one after the other, and each would be a plan of its own: new figures wait, and go into one plan together.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sync_runtime.contract.plan import BucketPlan, LinkPlan, StreamPlan
@@ -27,6 +29,8 @@ from syncgroup_operator.planning.state import MAX_LINK_MEMORIES, LinkMemory
 MOVES_BY = 1.5
 """A figure within this factor of what is remembered is the same figure."""
 CONFIRMED_BY_PAYLOADS = 3
+ADOPT_EVERY_S = 30.0
+"""At most so often new figures of links make a new plan; the senders' own tuning does not wait for it."""
 NEAR = PathFacts(capacity_bytes_per_s=1.25e9, rtt_s=0.0005)
 """Assumed of members of one place until something is measured: 10 Gbit/s."""
 FAR = PathFacts(capacity_bytes_per_s=1.25e8, rtt_s=0.1)
@@ -99,6 +103,36 @@ def learn(
         newest = sorted(learned.items(), key=lambda item: (item[1].measured_time or "", item[0]), reverse=True)
         learned = dict(sorted(newest[:MAX_LINK_MEMORIES]))
     return learned
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Which figures plans may rest on from now on."""
+
+    links: Mapping[Pair, LinkMemory]
+    since: datetime.datetime | None
+    """For the state: when this was last done, or when the first figures began to wait."""
+    wait_s: float | None = None
+    """After how long those that had to wait will be taken; None: nobody waits."""
+
+
+def adopt(
+    before: Mapping[Pair, LinkMemory],
+    learned: Mapping[Pair, LinkMemory],
+    since: datetime.datetime | None,
+    now: datetime.datetime,
+) -> Adoption:
+    """All new figures together, or none of them yet; what is forgotten and what the spec decides never waits."""
+    fresh = {pair for pair, memory in learned.items() if not _same_figures(before.get(pair), memory)}
+    if not fresh:
+        return Adoption(learned, since)
+    begun = now if since is None else since
+    waited_s = clock.seconds_since(begun, now)
+    if waited_s >= ADOPT_EVERY_S:
+        return Adoption(learned, now)
+    # Who must wait is judged again later, by the reports of that moment: nothing is lost but an older figure.
+    held = {pair: before[pair] if pair in fresh else memory for pair, memory in learned.items() if pair in before}
+    return Adoption(held, begun, ADOPT_EVERY_S - waited_s)
 
 
 def link_plan(pair: Pair, memory: LinkMemory | None, sync: Sync) -> LinkPlan:
@@ -190,6 +224,13 @@ def _smoothed(before: int | None, after: int | None) -> int:
     if max(before, after) > MOVES_BY**2 * min(before, after):
         return after
     return min(round(math.sqrt(before) * math.sqrt(after)), _MAX_FIGURE)
+
+
+def _same_figures(before: LinkMemory | None, after: LinkMemory) -> bool:
+    """Whether only doubts about them, or the codec that the spec asks for, changed."""
+    if before is None:
+        return False
+    return before.model_copy(update={"codec": after.codec, "doubted_payloads": after.doubted_payloads}) == after
 
 
 def _doubted(memory: LinkMemory, payloads: int | None) -> LinkMemory:

@@ -20,6 +20,8 @@ class View:
         self.reasons: list[str] = []
         self.asked: list[str] = []
 
+    work = None
+
     def live(self) -> list[str]:
         return []
 

@@ -13,7 +13,8 @@ from sync_runtime.identity.signing import TERM_PREFIX
 from sync_runtime.session.shelf import offer
 from sync_runtime.session.terms import term_document
 from sync_runtime.sidecar.fences import FILE
-from sync_runtime.transport.messages import Head, Index, JsonMessage, Signer, Term
+from sync_runtime.transport.body import JsonMessage
+from sync_runtime.transport.messages import Head, Index, Signer, Term
 from tests.support.following import activated
 from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.hostile_relay import HostileRelay

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from sync_runtime import errors
 from sync_runtime.errors import LocalError, LocalProtocolError, RefusedError, SpoolFullError, SyncError
 from sync_runtime.local import messages as m
+from sync_runtime.local import work_messages as w
 from sync_runtime.local.faults import to_error, to_message
 from sync_runtime.local.frames import HEADER, pack_json
 from sync_runtime.local.ranges import MAX_RANGES, from_ranges, to_ranges
 from sync_runtime.local.schema import _SPECS, limit_of, pack, parse
+from sync_runtime.local.work_schema import WORK_SPECS
 
 D = "0123456789abcdef" * 2
 REF = m.VersionRef(D, 3)
@@ -29,19 +31,45 @@ SAMPLES: tuple[m.Message, ...] = (
 )  # fmt: skip
 
 
+VERSION = w.VersionName(D, 3, D, -1)
+WORK_SAMPLES: tuple[m.Message, ...] = (
+    w.Submit("fixed", (w.GroupEntry("a", 8, 2), w.GroupEntry("b", 1, 0)), b"\x00\xff"), w.Submitted(2, 7),
+    w.Next("throughput", None, 1000), w.Next("fixed", 4, 0), w.Result(None, "", 0, "", None, 0, None, 3, b""),
+    w.Result(4, "a", 8, "eu-0", VERSION, 99, None, 3, b"answer"), w.Result(5, "a", 8, "", None, 0, "Expired", 3, b""),
+    w.State(None), w.State(3), w.Stated(b'{"format":1}'), w.Load(b""), w.Loaded(0), w.Take(VERSION, 50),
+    w.Take(None, 0), w.Task(None, "", 0, None, b""), w.Task("1-2-3", "a", 8, VERSION, b"prompt"),
+    w.Complete("1-2-3", VERSION, 12, b"answer"), w.Completed(False, "NotLive", "it ended"),
+    w.Release("1-2-3", "too hard", True), w.Released(),
+)  # fmt: skip
+
+
 def body_of(message: m.Message) -> tuple[int, bytes]:
     frame = pack(message)
     return frame[0], frame[HEADER.size :]
 
 
-@pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", SAMPLES + WORK_SAMPLES, ids=lambda message: type(message).__name__)
 def test_a_message_survives_the_way(message: m.Message) -> None:
     assert parse(*body_of(message)) == message
 
 
 def test_every_message_of_the_protocol_has_a_sample_and_fits_its_limit() -> None:
     assert {type(message) for message in SAMPLES} == {spec.cls for spec in _SPECS}
-    assert all(len(body_of(message)[1]) <= limit_of(body_of(message)[0]) for message in SAMPLES)
+    assert {type(message) for message in WORK_SAMPLES} == {spec.cls for spec in WORK_SPECS}
+    assert all(len(body_of(message)[1]) <= limit_of(body_of(message)[0]) for message in SAMPLES + WORK_SAMPLES)
+
+
+def test_a_message_above_its_limit_is_not_sent() -> None:
+    with pytest.raises(LocalProtocolError, match="send less"):
+        pack(w.Complete("1-2-3", None, 1, bytes((64 << 20) + (1 << 20))))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x01\x00", b"\xff\xff\xff\xff{}", b"\x02\x00\x00\x00[]", b"\x02\x00\x00\x00{}"]
+)
+def test_a_payload_without_its_head_is_refused(body: bytes) -> None:
+    with pytest.raises(LocalProtocolError):
+        parse(body_of(w.Complete("1-2-3", None, 1, b""))[0], body)
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
@@ -81,7 +109,7 @@ def test_a_type_that_does_not_exist_is_refused() -> None:
         parse(41, b"{}")
 
 
-@given(st.sampled_from(SAMPLES), st.data())
+@given(st.sampled_from(SAMPLES + WORK_SAMPLES), st.data())
 def test_damaged_bodies_raise_nothing_but_our_error(message: m.Message, data: st.DataObject) -> None:
     code, body = body_of(message)
     spoiled = bytearray(body)

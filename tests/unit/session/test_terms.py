@@ -10,7 +10,8 @@ from sync_runtime.identity.keys import make_key
 from sync_runtime.identity.signing import SIGNED_PREFIX, TERM_PREFIX, Signer
 from sync_runtime.session.terms import term_document
 from sync_runtime.session.versions import Fence
-from sync_runtime.transport.messages import JsonMessage, Message, Term
+from sync_runtime.transport.body import JsonMessage
+from sync_runtime.transport.messages import Message, Term
 from tests.support.identities import DAY, GROUP_UID, Group, now
 from tests.unit.session.receivers import ME, A, Parent, Scene, begin, head, index, term
 from tests.unit.session.relays import House

@@ -37,6 +37,17 @@ from sync_runtime.transport.messages import (
     encode,
 )
 from sync_runtime.transport.wire import FrameReader, FrameType
+from sync_runtime.transport.work_messages import (
+    Holding,
+    Result,
+    ResultHead,
+    Return,
+    Revoke,
+    Take,
+    Task,
+    TaskHead,
+    Verdict,
+)
 
 HEX32, HEX64 = "0f" * 16, "0f" * 32
 SAMPLES: list[Message] = [
@@ -67,6 +78,18 @@ SAMPLES: list[Message] = [
     ManifestEnvelope(3, b"SGM1"),
     Heartbeat(FrameType.PING, 2**64 - 1),
     Heartbeat(FrameType.PONG, 0),
+    Holding(leases=["1-2-3"]),
+    Take(lineage=HEX32, seq=3, digest=HEX32, want=2),
+    Take(lineage=None, seq=None, digest=None, want=0),
+    Task(
+        TaskHead(lease="1-2-3", id="0-17", samples=8, lineage=HEX32, seq=1, digest=HEX32, step=-1), b"\x00prompt"
+    ),
+    Result(
+        ResultHead(lease="1-2-3", lineage=HEX32, seq=1, digest=HEX32, scrubbed=True, tokens=9, busy_ms=40), b""
+    ),
+    Verdict(lease="1-2-3", reason="Counted", message="", retry=False),
+    Return(lease="1-2-3", reason="Released: too hard", failed=True),
+    Revoke(lease="1-2-3", reason="Expired"),
 ]  # fmt: skip
 JSON_SAMPLES = [sample for sample in SAMPLES if isinstance(sample, JsonMessage)]
 
@@ -139,5 +162,12 @@ def test_what_is_no_plain_json_object_is_refused(body: bytes) -> None:
 
 @given(st.sampled_from(sorted(messages._JSON)), st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_no_body_whatsoever_raises_anything_but_a_frame_error(kind: FrameType, body: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode(kind, body)
+
+
+@pytest.mark.parametrize("kind", [FrameType.TASK, FrameType.RESULT])
+@given(body=st.binary(max_size=80))
+def test_a_payload_with_any_head_raises_nothing_but_a_frame_error(kind: FrameType, body: bytes) -> None:
     with pytest.raises(FrameError):
         decode(kind, body)

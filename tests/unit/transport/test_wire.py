@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from sync_runtime.errors import FrameError
 from sync_runtime.transport import wire
-from sync_runtime.transport.wire import FROM_CHILD, FROM_PARENT, LIMITS, ON_DATA, BucketHead, FrameReader, FrameType
+from sync_runtime.transport.wire import (
+    FROM_CHILD,
+    FROM_PARENT,
+    FROM_WORKER,
+    LIMITS,
+    ON_DATA,
+    TO_WORKER,
+    BucketHead,
+    FrameReader,
+    FrameType,
+)
 
 ALL = frozenset(FrameType)
 HEAD = BucketHead(transfer=7, index=3, offset=1 << 40, sha256=bytes(range(32)), size_bytes=5)
@@ -60,8 +70,11 @@ def test_flags_are_refused(flags: int, zero: int) -> None:
 
 def test_every_type_belongs_to_one_side_or_to_both() -> None:
     greeting = {FrameType.HELLO, FrameType.WELCOME}
-    assert FROM_CHILD | FROM_PARENT | ON_DATA | greeting == ALL
-    assert FROM_CHILD & FROM_PARENT == {FrameType.REFUSE, FrameType.PING, FrameType.PONG}
+    both = {FrameType.REFUSE, FrameType.PING, FrameType.PONG}
+    assert FROM_CHILD | FROM_PARENT | ON_DATA | FROM_WORKER | TO_WORKER | greeting == ALL
+    assert FROM_CHILD & FROM_PARENT == both
+    assert FROM_WORKER & TO_WORKER == both
+    assert (FROM_WORKER | TO_WORKER) & (FROM_CHILD | FROM_PARENT) == both
 
 
 def test_a_frame_of_the_other_side_is_refused() -> None:
