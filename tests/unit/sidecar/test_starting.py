@@ -58,11 +58,11 @@ def test_a_config_needs_a_member(complaint: Callable[..., str], group: Group) ->
     assert "--member" in complaint("--config", str(group.config))
 
 
-def test_without_a_config_the_environment_must_say_everything(
+def test_whoever_is_in_no_pod_and_gives_no_config_is_told_what_to_give(
     complaint: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(names.ENV_GROUP, raising=False)
-    assert names.ENV_GROUP in complaint(alone=True)
+    assert "--config group.toml and --member NAME" in complaint(alone=True)
 
 
 def test_a_file_that_is_not_there(complaint: Callable[..., str], tmp_path: Path) -> None:
