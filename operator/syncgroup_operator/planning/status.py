@@ -111,13 +111,10 @@ def _trainer_address(census: Census) -> tuple[str | None, int | None]:
 
 
 def _sync_millis(census: Census, before: int | None) -> int | None:
-    """Of the newest version that all have; until all have the next one, the last figure stands."""
-    reports = [row.report for row in census.ready]
-    if not reports or any(report is None or report.version is None for report in reports):
-        return before
-    versions = {(report.version.lineage, report.version.seq) for report in reports if report and report.version}
-    millis = [report.sync_millis for report in reports if report is not None and report.sync_millis is not None]
-    return max(millis, default=before) if len(versions) == 1 else before
+    """The slowest member's, each of the version that it serves: while versions move, reports are never all of one."""
+    reports = [row.report for row in census.ready if row.report is not None]
+    slowest = max((report.sync_millis for report in reports if report.sync_millis is not None), default=before)
+    return before if _nearly(before, slowest) else slowest
 
 
 def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:

@@ -210,7 +210,7 @@ def test_versions_lag_and_link_figures_come_from_reports() -> None:
         world.reports[Slot(*slot)] = {"version": {"lineage": "a", "seq": seq}, "syncMillis": 100 + seq}
     found = status(world)
     assert found.version is not None
-    assert (found.version.seq, found.version.step, found.lag_versions, found.sync_millis) == (9, 90, 3, None)
+    assert (found.version.seq, found.version.step, found.lag_versions, found.sync_millis) == (9, 90, 3, 109)
     asia, eu = found.regions
     assert (asia.lag_versions, eu.lag_versions) == (3, 1)
     assert asia.link is not None
@@ -219,8 +219,14 @@ def test_versions_lag_and_link_figures_come_from_reports() -> None:
     for slot in world.reports:
         world.reports[slot] = {**world.reports[slot], "version": {"lineage": "a", "seq": 9}}
     link["rateBitsPerSecond"] = 475_000_000
+    world.reports[Slot("eu", 0)]["syncMillis"] = 112
     found = status(world)
-    assert (found.lag_versions, found.sync_millis) == (0, 109)
+    assert (found.lag_versions, found.sync_millis) == (0, 109)  # nearly the same is not written again
+    world.reports[Slot("eu", 0)]["syncMillis"] = 900
+    assert status(world).sync_millis == 900
+    for slot in world.reports:
+        world.reports[slot].pop("syncMillis", None)
+    assert status(world).sync_millis == 900  # nobody knows better
     assert shown(found, "LinksHealthy") == ("True", reasons.MEASURED)
     assert found.regions[0].link == asia.link  # nearly the same is not written again
     world.reports[Slot("trainer", 0)]["links"] = [{**link, "rateBitsPerSecond": 100_000_000}]
