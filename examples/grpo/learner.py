@@ -78,11 +78,14 @@ class Learner:
         ids, mask, old = _rows(group)
         first = len(group.request.prompt)
         logits = self.model(ids[:, :-1]).logits[:, first - 1 :].float() / group.request.temperature
-        new = logits.log_softmax(dim=-1).gather(2, ids[:, first:, None])[..., 0]
+        every = logits.log_softmax(dim=-1)
+        new = every.gather(2, ids[:, first:, None])[..., 0]
+        entropy = -(every.exp() * every).sum(dim=-1)
         ratio = torch.exp(new - old)
         clipped = ratio.clamp(1 - self._settings.clip, 1 + self._settings.clip)
         advantages = advantages_of(group.rewards)[:, None]
-        return -(torch.minimum(ratio * advantages, clipped * advantages) * mask).sum()
+        gain = torch.minimum(ratio * advantages, clipped * advantages) + self._settings.entropy * entropy
+        return -(gain * mask).sum()
 
 
 def _rows(group: Judged) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -90,6 +90,6 @@ def _tiny(seed: int) -> Any:
     config = LlamaConfig(
         vocab_size=len(_CHARACTERS), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=True, pad_token_id=0, bos_token_id=None,
-        eos_token_id=1,
+        eos_token_id=1, initializer_range=0.1,
     )  # fmt: skip
     return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]

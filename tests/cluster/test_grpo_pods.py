@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.bubble, pytest.mark.timeout(600)]
 
 EXAMPLE = hostpython.REPOSITORY / "crds" / "examples" / "grpo.yaml"
 LINKS = ("us-east:eu-west=80ms/200M/0%", "us-east:ap-south=180ms/100M/0%", "eu-west:ap-south=130ms/100M/0%")
-RUN = replace(TINY, steps=5, groups=6)
+RUN = replace(TINY, steps=5, groups=6, samples=8)
 PATIENCE_S = 240.0
 
 

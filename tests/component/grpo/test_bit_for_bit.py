@@ -18,7 +18,7 @@ from tests.support.groups import TRAINER, Group, Member, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
-RUN = replace(TINY, steps=6, groups=6)
+RUN = replace(TINY, steps=6, groups=6, samples=8)
 WORKERS = ("us-1", "eu-0", "eu-1", "asia-0")
 MEMBERS = [
     TRAINER,
@@ -51,12 +51,12 @@ def run(tmp_path: Path) -> Iterator[Programs]:
 
 
 def test_with_a_worker_killed_in_the_middle_of_a_task(run: Programs, expected: str) -> None:
-    mortal = run.worker("eu-1", dies_in_task=3)
-    others = [run.worker(name) for name in WORKERS if name != "eu-1"]
+    mortal = run.worker("eu-1", dies_in_task=9)  # in the second step; alone, so that the ninth task is surely its own
     trainer = run.trainer()
+    assert mortal.process.wait(120) == -signal.SIGKILL
+    assert len([line for line in mortal.told() if "task" in line]) == 8
+    others = [run.worker(name) for name in WORKERS if name != "eu-1"]
     assert trainer.finish(240)["sum"] == expected
-    assert mortal.process.wait(10) == -signal.SIGKILL
-    assert len([line for line in mortal.told() if "task" in line]) == 2
     done = [line["task"] for program in (mortal, *others) for line in program.told() if "seq" in line]
     assert len(done) == len(set(done)) == RUN.steps * RUN.groups  # each was counted once
     assert expected != masters_sum(load(RUN))

@@ -18,7 +18,7 @@ from examples.grpo.training import Figures, Training, load_masters, masters_sum,
 
 pytestmark = pytest.mark.timeout(60)  # the first import of transformers
 
-SMALL = replace(TINY, groups=2, steps=4)
+SMALL = replace(TINY, groups=2, samples=8, steps=4, entropy=0.0)
 
 
 def judged(rewards: tuple[float, ...]) -> Judged:

@@ -16,7 +16,7 @@ from sync_runtime.library.engines.transformers import engine_copy
 
 pytestmark = pytest.mark.timeout(60)  # the first import of transformers
 
-SMALL = replace(TINY, groups=3, samples=4)
+SMALL = replace(TINY, groups=3, samples=4, max_new_tokens=4)
 
 
 @pytest.fixture(scope="module")
