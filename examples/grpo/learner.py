@@ -85,7 +85,8 @@ class Learner:
         clipped = ratio.clamp(1 - self._settings.clip, 1 + self._settings.clip)
         advantages = advantages_of(group.rewards)[:, None]
         gain = torch.minimum(ratio * advantages, clipped * advantages) + self._settings.entropy * entropy
-        return -(gain * mask).sum()
+        loss: torch.Tensor = -(gain * mask).sum()
+        return loss
 
 
 def _rows(group: Judged) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -18,6 +18,8 @@ from sync_runtime.errors import SyncError
 
 MAX_WAIT_MS: Final = 60_000
 MAX_JSON_BYTES: Final = 4 << 10
+DRAINED_BYTES: Final = 16 << 20
+"""Read and thrown away beyond a limit: a client that is still sending does not hear the answer."""
 _LEASE: Final = re.compile("[0-9]{1,20}-[0-9]{1,20}-[0-9]{1,20}")
 Document = Mapping[str, object]
 
@@ -125,14 +127,16 @@ def _lease(request: web.Request) -> str:
 
 
 async def _body(request: web.Request, limit_bytes: int) -> bytes:
-    """All of a body, or an error before more than the limit was read."""
-    if (request.content_length or 0) > limit_bytes:
-        raise _BadRequestError(f"the body has more than {limit_bytes} bytes", 413)
-    found = bytearray()
+    """All of a body, or an error before more than the limit was kept."""
+    found, size_bytes = bytearray(), 0
     async for chunk in request.content.iter_chunked(1 << 16):
-        found += chunk
-        if len(found) > limit_bytes:
-            raise _BadRequestError(f"the body has more than {limit_bytes} bytes", 413)
+        size_bytes += len(chunk)
+        if size_bytes <= limit_bytes:
+            found += chunk
+        elif size_bytes > limit_bytes + DRAINED_BYTES:
+            break
+    if size_bytes > limit_bytes:
+        raise _BadRequestError(f"the body has more than {limit_bytes} bytes", 413)
     return bytes(found)
 
 

@@ -27,6 +27,7 @@ from syncgroup_operator.execute.authorities import Authorities
 from syncgroup_operator.execute.clusters import Clusters, ClusterTimes
 from syncgroup_operator.execute.collector import hub_id_of
 from syncgroup_operator.execute.groups import Groups
+from syncgroup_operator.execute.news import News
 from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
 from syncgroup_operator.execute.record import Records
@@ -84,6 +85,8 @@ class VirtualOperator:
         )  # fmt: skip
         self._clusters.acting = True
         self._authorities = Authorities(hub, namespace, AuthorityPolicy(), monotonic_s, now)
+        self._news = News(EventRecorder(hub, "test", "virtual", now, monotonic_s))
+        self._telling: asyncio.Task[None] | None = None
         self._reconciler: Reconciler | None = None
 
     async def __aenter__(self) -> Self:
@@ -91,18 +94,21 @@ class VirtualOperator:
         self._reconciler = Reconciler(
             Surroundings(
                 groups=self._groups, clusters=self._clusters, records=Records(hub), authorities=self._authorities,
-                events=EventRecorder(hub, "test", "virtual", clock.now, clock.monotonic_s), hub_id=await hub_id_of(hub),
+                news=self._news, hub_id=await hub_id_of(hub),
                 image="example/runtime:1", library=LibraryFacts("test"), clock=clock.monotonic_s,
                 wall_clock=clock.now, reactions=Reactions(Timings(), clock.monotonic_s),
             )
         )  # fmt: skip
         await self.refresh()
         self._clusters.hub_cache.start()
+        self._telling = asyncio.create_task(self._news.run())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
         await self._clusters.close()
 
     async def refresh(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sync_runtime.errors import FrameError
 from sync_runtime.transport import messages
+from sync_runtime.transport.body import JsonMessage
 from sync_runtime.transport.messages import (
     Abort,
     Ack,
@@ -20,7 +21,6 @@ from sync_runtime.transport.messages import (
     Head,
     Heartbeat,
     Hello,
-    JsonMessage,
     LayoutDocument,
     ManifestEnvelope,
     Message,
