@@ -8,6 +8,10 @@ KUBE ?= default
 EXAMPLES ?= 10
 ARGS ?=
 PYTEST := $(VENV)/python -m pytest
+# What is too slow for the fast stage, and where it runs instead: `test-codec`, `test-runtime`.
+WITH_TORCH := tests/hostile tests/unit/kernels tests/unit/library tests/unit/gpu_worker tests/unit/examples \
+  tests/unit/offline/test_huge.py
+WITH_PROCESSES := tests/component tests/unit/linkemu
 export KUBE
 # Every tool writes its own state under the checkout or the user's cache, never beside the sources.
 # Bytecode lives with the packages it belongs to: without it every process compiles torch and ourselves anew.
@@ -79,8 +83,8 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels \
-	  --ignore tests/unit/library --ignore tests/component --ignore tests/unit/offline/test_huge.py $(COVERAGE) $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu $(WITH_TORCH) $(WITH_PROCESSES)) \
+	  $(COVERAGE) $(ARGS)
 
 .PHONY: test-properties
 test-properties: setup ## Every property with many times as many examples: EXAMPLES=100 for a night of it
@@ -88,12 +92,12 @@ test-properties: setup ## Every property with many times as many examples: EXAMP
 	  -o timeout=3600 --ignore tests/hostile --ignore tests/unit/kernels tests/unit $(ARGS)
 
 .PHONY: test-codec
-test-codec: setup ## Damaged bytes by the hundred thousand, huge tensors, and kernels through Triton's interpreter
-	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library tests/unit/offline/test_huge.py $(ARGS)
+test-codec: setup ## Damaged bytes by the hundred thousand, huge tensors, models, kernels through Triton's interpreter
+	@$(PYTEST) -q -n 2 $(WITH_TORCH) $(ARGS)
 
 .PHONY: test-runtime
 test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" tests/component $(ARGS)
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(WITH_PROCESSES) $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)

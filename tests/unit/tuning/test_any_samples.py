@@ -64,7 +64,7 @@ def check(controller: LinkController, fewest: int, most: int) -> None:
     assert controller.estimates.inflation >= 1
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(happenings, st.integers(1, 6), st.integers(0, 20))
 @pytest.mark.timeout(20)
 def test_any_samples_leave_a_controller_that_works(
