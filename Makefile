@@ -5,6 +5,7 @@ SHELL := /bin/bash -o pipefail
 PYTHON ?= python3
 VENV := .venv/bin
 KUBE ?= default
+EXAMPLES ?= 10
 ARGS ?=
 PYTEST := $(VENV)/python -m pytest
 export KUBE
@@ -50,7 +51,7 @@ tools-lock: setup ## After a change in tools/kube/tools.toml: write go.mod and g
 
 .PHONY: requirements
 requirements: setup ## After a change of dependencies in pyproject.toml: pin them anew, with hashes
-	@for extra in operator sidecar library dev; do \
+	@for extra in operator sidecar library examples dev; do \
 	  uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit 1; done
 
@@ -79,11 +80,16 @@ types: setup ## mypy, strict
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
 	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" --ignore tests/hostile --ignore tests/unit/kernels \
-	  --ignore tests/unit/library --ignore tests/component $(COVERAGE) $(ARGS)
+	  --ignore tests/unit/library --ignore tests/component --ignore tests/unit/offline/test_huge.py $(COVERAGE) $(ARGS)
+
+.PHONY: test-properties
+test-properties: setup ## Every property with many times as many examples: EXAMPLES=100 for a night of it
+	@SYNCGROUP_EXAMPLES=$(EXAMPLES) $(PYTEST) -q -n 2 -m "hypothesis and not cluster and not bubble" \
+	  -o timeout=3600 --ignore tests/hostile --ignore tests/unit/kernels tests/unit $(ARGS)
 
 .PHONY: test-codec
 test-codec: setup ## Damaged bytes by the hundred thousand, huge tensors, and kernels through Triton's interpreter
-	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library $(ARGS)
+	@$(PYTEST) -q -n 2 tests/hostile tests/unit/kernels tests/unit/library tests/unit/offline/test_huge.py $(ARGS)
 
 .PHONY: test-runtime
 test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster

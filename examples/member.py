@@ -2,12 +2,13 @@
 
     python member.py trainer|rollout
 
-One JSON line per version: its number, and SHA-256 over all bits of the model. It needs torch, and the library as the
-operator mounts it. `make demo` runs it.
+One JSON line per version: its number, and SHA-256 over all bits of the model. It needs torch, and the library: as the
+operator mounts it, or installed. Without an operator SYNCGROUP_SOCKET names the sidecar's socket. `make demo` runs it.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -17,7 +18,8 @@ import time
 import torch
 
 # In front: the environment that this machine lends to the pods may have the library installed, too.
-sys.path.insert(0, os.environ["SYNCGROUP_LIBRARY"])
+if "SYNCGROUP_LIBRARY" in os.environ:
+    sys.path.insert(0, os.environ["SYNCGROUP_LIBRARY"])
 
 from sync_runtime import Publisher, Subscriber
 
@@ -65,4 +67,9 @@ def roll_out() -> None:
 
 
 if __name__ == "__main__":
-    {"trainer": train, "rollout": roll_out}[sys.argv[1]]()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("role", choices=["trainer", "rollout"])
+    if parser.parse_args().role == "trainer":
+        train()
+    else:
+        roll_out()

@@ -18,15 +18,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sync_runtime.library.generation import Generation
     from sync_runtime.library.publisher import Publisher
     from sync_runtime.library.shards import Shard
     from sync_runtime.library.subscriber import Subscriber
     from sync_runtime.library.work import PromptGroup, Work
     from sync_runtime.library.worker import Worker
 
-__all__ = ["PromptGroup", "Publisher", "Shard", "Subscriber", "Work", "Worker"]
+__all__ = ["Generation", "PromptGroup", "Publisher", "Shard", "Subscriber", "Work", "Worker"]
 
 _HOMES = {
+    "Generation": "sync_runtime.library.generation",
     "PromptGroup": "sync_runtime.library.work",
     "Publisher": "sync_runtime.library.publisher",
     "Shard": "sync_runtime.library.shards",

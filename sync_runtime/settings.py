@@ -7,6 +7,7 @@ Standard library only; the plan is not here: it changes while the sidecar runs.
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ DEFAULT_RING_BYTES = 256 * MIB
 DEFAULT_SPOOL_BYTES = 16 << 30
 MAX_SIZE_BYTES = 1 << 50
 ROLES = ("trainer", "rollout")
+GPU_ACCESSES = ("InProcess", "CudaIpc")
 MAX_TERM = 2**53 - 1
 """As JSON can carry it."""
 
@@ -66,10 +68,21 @@ class SidecarSettings:
     token_dir: Path = Path(names.TOKEN_DIR)
     term: int = 0
     """Of a trainer in a pod: the term that the pod was created for."""
+    gpu_access: str = "InProcess"
+    """`CudaIpc`: the sidecar runs a GPU worker beside itself."""
+    worker_command: tuple[str, ...] = (sys.executable, "-P", "-m", "sync_runtime.gpu_worker")
+    """With `CudaIpc`: the worker's program; the CUDA variant of the runtime's image has torch in the same Python."""
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise SettingsError(f"the role is {self.role!r}; it must be trainer or rollout")
+        if self.gpu_access not in GPU_ACCESSES:
+            raise SettingsError(f"gpuAccess is {self.gpu_access!r:.40}; it must be one of {', '.join(GPU_ACCESSES)}")
+
+    @property
+    def worker_socket(self) -> Path:
+        """Where the GPU worker listens: in the folder that the user's process shares with the sidecar."""
+        return Path(names.gpu_worker_socket(str(self.socket_path)))
 
     @property
     def in_pod(self) -> bool:
@@ -84,6 +97,15 @@ def parse_address(text: str) -> Address:
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"{text!r} is not an address such as 127.0.0.1:7443")
     return Address(host, int(port))
+
+
+def is_address(text: str) -> bool:
+    """Whether `parse_address` takes it."""
+    try:
+        parse_address(text)
+    except SettingsError:
+        return False
+    return True
 
 
 def everywhere(port: int) -> Address:
@@ -146,4 +168,5 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         trust_dir=folder(names.ENV_TRUST_DIR, names.TRUST_DIR),
         token_dir=folder(names.ENV_TOKEN_DIR, names.TOKEN_DIR),
         term=parse_term(needed(names.ENV_TERM)) if is_trainer else 0,
+        gpu_access=environment.get(names.ENV_GPU_ACCESS) or "InProcess",
     )

@@ -33,11 +33,21 @@ from sync_runtime.contract.status import Revision, Term
 from sync_runtime.contract.sync import BucketRange, Retention, StreamRange
 from sync_runtime.errors import SettingsError
 from sync_runtime.identity.names import standalone_group_uid
-from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, SidecarSettings, parse_address
+from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, SidecarSettings, is_address, parse_address
 
 MAX_FILE_BYTES = 1 << 20
 SEED_STREAMS = 8
 SEED_BUCKET_BYTES = 512 << 10
+
+
+def _can_be_dialled(text: str) -> bool:
+    """Whether an address can stand in a plan; port 0, and hosts that are neither name nor number, cannot."""
+    try:
+        address = parse_address(text)
+        Endpoint(member="m", cluster="c", region="r", host=address.host, port=address.port)
+    except (SettingsError, ValidationError):
+        return False
+    return True
 
 
 class StandaloneMember(Model):
@@ -53,6 +63,8 @@ class StandaloneMember(Model):
     control: Annotated[str, Field(max_length=300)] = "127.0.0.1:0"
     identity: Annotated[str, Field(max_length=4096)] | None = None
     state: Annotated[str, Field(max_length=4096)] | None = None
+    gpu_access: Literal["InProcess", "CudaIpc"] = "InProcess"
+    """`CudaIpc`: its sidecar runs a GPU worker, which needs torch in the same Python."""
 
     RULES: ClassVar[tuple[Invariant, ...]] = (
         Invariant(
@@ -64,6 +76,16 @@ class StandaloneMember(Model):
             message="a rollout needs `parents`, the members it dials in order",
             holds=lambda self: bool(self.parents) or self.role == "Trainer",
             field="parents",
+        ),
+        Invariant(
+            message="must be an address that others can dial, such as 127.0.0.1:7443",
+            holds=lambda self: self.listen is None or _can_be_dialled(self.listen),
+            field="listen",
+        ),
+        Invariant(
+            message="must be an address such as 127.0.0.1:7480; port 0 takes a free one",
+            holds=lambda self: is_address(self.control),
+            field="control",
         ),
     )
 
@@ -164,6 +186,7 @@ def settings_of(group: StandaloneGroup, name: str, path: Path) -> SidecarSetting
         lease_name=name,
         ring_bytes=group.ring_bytes,
         spool_bytes=group.spool_bytes,
+        gpu_access=member.gpu_access,
     )
 
 

@@ -2,5 +2,7 @@
 
 from hypothesis import settings
 
-settings.register_profile("syncgroup", deadline=None, database=None)
+from tests.support.examples import examples
+
+settings.register_profile("syncgroup", deadline=None, database=None, max_examples=examples(50))
 settings.load_profile("syncgroup")

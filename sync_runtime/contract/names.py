@@ -91,6 +91,8 @@ TMP_VOLUME: Final = "syncgroup-tmp"
 RUN_DIR: Final = "/run/syncgroup"
 """Memory-backed: the socket and the shared ring between the user's process and the sidecar."""
 SOCKET_PATH: Final = f"{RUN_DIR}/sidecar.sock"
+GPU_WORKER_SOCKET_NAME: Final = "gpu-worker.sock"
+"""Of the GPU worker that a sidecar runs: beside the sidecar's own socket, so that whoever finds one finds both."""
 SPOOL_DIR: Final = "/var/lib/syncgroup/spool"
 LIBRARY_DIR: Final = "/opt/syncgroup/library"
 IDENTITY_DIR: Final = "/run/syncgroup-identity"
@@ -137,7 +139,9 @@ ENV_SPOOL_BYTES: Final = f"{ENV_PREFIX}SPOOL_BYTES"
 ENV_LIBRARY: Final = f"{ENV_PREFIX}LIBRARY"
 """In the user's container: the folder to add to `sys.path`."""
 ENV_GPU_ACCESS: Final = f"{ENV_PREFIX}GPU_ACCESS"
-"""In the user's container, with `gpuAccess: CudaIpc` only."""
+"""In the sidecar and in the user's container, with `gpuAccess: CudaIpc` only."""
+ENV_GPU_WORKER_SOCKET: Final = f"{ENV_PREFIX}GPU_WORKER_SOCKET"
+"""For a process whose GPU worker does not listen beside the sidecar."""
 
 # --- inside objects --------------------------------------------------------------------------------------------------
 PLAN_KEY: Final = "plan.json"
@@ -216,6 +220,12 @@ def certificate_request_name(group: GroupKey, member: str, pod_uid: str, attempt
     A request is decided once: whoever asks again does so under another name, made by another `attempt`.
     """
     return _object_name(group, "csr", member, pod_uid, attempt)
+
+
+def gpu_worker_socket(sidecar_socket: str) -> str:
+    """Where the GPU worker of a sidecar listens."""
+    folder, separator, _ = sidecar_socket.rpartition("/")
+    return f"{folder}{separator}{GPU_WORKER_SOCKET_NAME}"
 
 
 def group_labels(group: GroupKey, uid: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ ScrubResult = Literal["Passed", "Failed"]
 
 
 class LinkReport(Model):
-    """One link as its sender measured it with real payloads."""
+    """One link as its sender measured it with real payloads. What is not known is absent, never 0."""
 
     from_cluster: DnsLabel = Field(description="Cluster of the sender.")
     from_region: DnsLabel = Field(description="Region of the sender.")
@@ -37,14 +37,18 @@ class LinkReport(Model):
     to_region: DnsLabel = Field(description="Region of the receiver.")
     peer: DnsLabel = Field(description="The member at the other end.")
     payloads: Count = Field(description="Payloads that the figures below rest on.")
-    rate_bits_per_second: Count = Field(description="Goodput over the last payloads.")
-    capacity_bits_per_second: Count = Field(description="Estimate of what the link could carry.")
-    rtt_micros: Count = Field(description="Smoothed round-trip time.")
-    min_rtt_micros: Count = Field(description="Least round-trip time of the last minute.")
-    loss_ppm: Annotated[int, Field(ge=0, le=PPM)] = Field(description="Retransmitted per million bytes sent.")
+    rate_bits_per_second: Count | None = Field(None, description="Goodput over the last payloads.")
+    capacity_bits_per_second: Count | None = Field(None, description="Estimate of what the link could carry.")
+    rtt_micros: Count | None = Field(None, description="Smoothed round-trip time.")
+    min_rtt_micros: Count | None = Field(None, description="Least round-trip time of the last minute.")
+    loss_ppm: Annotated[int, Field(ge=0, le=PPM)] | None = Field(
+        None, description="Retransmitted per million bytes sent."
+    )
     streams: Annotated[int, Field(ge=0, le=MAX_STREAMS)] = Field(description="Streams in use.")
     bucket_bytes: Annotated[int, Field(ge=0, le=MAX_BUCKET_BYTES)] = Field(description="Size of a bucket in use.")
-    utilisation_percent: Annotated[int, Field(ge=0, le=100)] = Field(description="Rate as a share of capacity.")
+    utilisation_percent: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        None, description="Rate as a share of capacity."
+    )
     codec: LinkCodec = Field(description="Codec in use.")
     congestion_control: Annotated[str, Field(min_length=1, max_length=16, pattern=patterns.KERNEL_NAME)] = Field(
         description="Congestion control of the streams, for example `bbr`."
@@ -82,7 +86,11 @@ class MemberReport(WireModel):
     parent: DnsLabel | None = Field(None, description="Member that it receives from.")
     children: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="Members that receive from it.")
     tokens_per_second: Count | None = Field(None, description="Tokens generated, averaged.")
-    sync_millis: Count | None = Field(None, description="From publish to activation of that version.")
+    sync_millis: Count | None = Field(
+        None,
+        description="From the first word of that version at this member until it was staged and verified there, by "
+        "its own clock; absent where it did not come as an update.",
+    )
     pause_millis: Count | None = Field(None, description="How long generation paused for it.")
     spool_bytes: Count | None = Field(None, description="Bytes in the spool.")
     certificate_expiry_time: Time | None = Field(None, description="When its certificate ends.")

@@ -137,7 +137,9 @@ class SyncGroupStatus(Model):
     )
     lag_versions: Count | None = Field(None, description="Versions that the slowest ready member is behind.")
     sync_millis: Count | None = Field(
-        None, description="From publish to activation on the last member, for the newest version that all have."
+        None,
+        description="How long the versions that ready members serve took to the slowest of them: from the first word "
+        "of one at a member until it was staged and verified there.",
     )
     trainer_host: Host | None = Field(None, description="Address that relays dial.")
     trainer_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(None, description="Port that relays dial.")

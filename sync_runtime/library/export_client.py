@@ -164,7 +164,10 @@ class WorkerConnection:
                     raise LocalError("this was closed, or its thread failed: open a new one")
                 rest_s = deadline - time.monotonic()
                 if rest_s <= 0:
-                    raise self._refusal or _lost(f"nobody answered at {self._path} for {timeout_s:.3g} s")
+                    raise self._refusal or _lost(
+                        f"nobody answered at {self._path} for {timeout_s:.3g} s: a sidecar with gpuAccess CudaIpc runs "
+                        "it, and its status says why it cannot"
+                    )
                 self.changed.wait(rest_s)
 
     def _check_process(self) -> None:

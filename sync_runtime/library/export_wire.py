@@ -75,13 +75,14 @@ class Wire:
             return self._ended is not None
 
     def send(self, message: Message) -> None:
-        """Sends a message whole; raises what `lost` makes."""
+        """Sends a message whole; raises what the connection ended with, or what `lost` makes."""
         data = pack(message)
         try:
             with self._sending:
                 self._socket.sendall(data)
         except OSError as error:
-            raise self._lost(error.strerror or str(error)) from error
+            with self._changed:
+                raise self._ended or self._lost(error.strerror or str(error)) from error
 
     def fail(self, request_id: int, error: SyncError) -> None:
         """Answers a request with an error; says nothing to an end that is gone."""

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 GpuAccess = Literal["InProcess", "CudaIpc"]
 """Who works on the weights: this process, or a GPU worker that opens handles of them (experimental)."""
-ENV_GPU_ACCESS: Final = names.ENV_GPU_ACCESS
-ENV_WORKER_SOCKET: Final = f"{names.ENV_PREFIX}GPU_WORKER_SOCKET"
-WORKER_SOCKET_PATH: Final = f"{names.RUN_DIR}/gpu-worker.sock"
-
 
 NO_RANKS: Final = 'a GPU worker serves one rank: several ranks need gpu_access "InProcess"'
 
@@ -32,22 +28,21 @@ class LibrarySettings:
     socket: str
     release: str
     gpu_access: GpuAccess = "InProcess"
-    worker_socket: str = WORKER_SOCKET_PATH
+    worker_socket: str = ""
 
     @classmethod
     def read(
         cls, socket: str | None, environment: Mapping[str, str] | None = None, *, gpu_access: str | None = None,
         worker_socket: str | None = None,
     ) -> LibrarySettings:  # fmt: skip
-        """From arguments, else from the environment, else the places in every pod."""
+        """From arguments, else the environment, else the places in every pod; a worker listens beside its sidecar."""
         found = os.environ if environment is None else environment
-        access = gpu_access or found.get(ENV_GPU_ACCESS) or "InProcess"
+        access = gpu_access or found.get(names.ENV_GPU_ACCESS) or "InProcess"
         if access not in get_args(GpuAccess):
             raise SettingsError(f"gpu_access is {access!r}; it must be one of {', '.join(get_args(GpuAccess))}")
-        return cls(
-            socket or found.get(names.ENV_SOCKET) or names.SOCKET_PATH, _release(), cast("GpuAccess", access),
-            worker_socket or found.get(ENV_WORKER_SOCKET) or WORKER_SOCKET_PATH,
-        )  # fmt: skip
+        sidecar = socket or found.get(names.ENV_SOCKET) or names.SOCKET_PATH
+        worker = worker_socket or found.get(names.ENV_GPU_WORKER_SOCKET) or names.gpu_worker_socket(sidecar)
+        return cls(sidecar, _release(), cast("GpuAccess", access), worker)
 
 
 @dataclass(frozen=True)

@@ -166,14 +166,14 @@ class LinkMeter:
             to_region=self.ends.to_region,
             peer=self.ends.peer,
             payloads=min(estimates.payloads, MAX_SAFE_INTEGER),
-            rate_bits_per_second=int(8 * rate),
-            capacity_bits_per_second=int(8 * capacity),
-            rtt_micros=round(estimates.rtt_s * 1e6),
-            min_rtt_micros=round(estimates.min_rtt_s * 1e6),
-            loss_ppm=min(round(estimates.loss * PPM), PPM),
+            rate_bits_per_second=_known(8 * rate),
+            capacity_bits_per_second=_known(8 * capacity),
+            rtt_micros=_known(estimates.rtt_s * 1e6),
+            min_rtt_micros=_known(estimates.min_rtt_s * 1e6),
+            loss_ppm=min(round(estimates.loss * PPM), PPM) if estimates.payloads else None,
             streams=decision.streams,
             bucket_bytes=decision.bucket_bytes,
-            utilisation_percent=min(round(100 * rate / capacity), 100) if capacity else 0,
+            utilisation_percent=min(round(100 * rate / capacity), 100) if capacity else None,
             codec=decision.codec,
             congestion_control=self.congestion_control,
             message=decision.reason[:MESSAGE_CHARACTERS],
@@ -204,6 +204,11 @@ class LinkMeter:
         if transfer not in self._open and len(self._open) >= MAX_OPEN_TRANSFERS:
             del self._open[next(iter(self._open))]
         return self._open.setdefault(transfer, _Open())
+
+
+def _known(figure: float) -> int | None:
+    """A figure for a report; an estimate of zero means that nothing is known, which is no figure."""
+    return round(figure) or None
 
 
 def _add(streams: _Streams, before: TcpInfo, after: TcpInfo) -> None:

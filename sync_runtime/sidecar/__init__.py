@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sync_runtime.control.api import ControlServer
 from sync_runtime.errors import SettingsError
-from sync_runtime.identity.errors import IdentityError
+from sync_runtime.identity.errors import IdentityError, WrongGroupError
 from sync_runtime.settings import SidecarSettings, from_environment
 from sync_runtime.sidecar.brain import Sidecar
 from sync_runtime.sidecar.reports import TroubleOf, no_trouble
@@ -87,7 +87,12 @@ def _build(settings: SidecarSettings, environment: Mapping[str, str], trouble: T
     try:
         return Sidecar(settings, environment, trouble)
     except IdentityError as error:
-        raise SettingsError(f"the certificates of {settings.member} cannot be used: {error}") from error
+        raise SettingsError(f"the certificates of {settings.member} cannot be used: {error}{_hint(error)}") from error
+
+
+def _hint(error: IdentityError) -> str:
+    """A group's uid is made from its name where nobody gives one; nobody knows it by heart."""
+    return " (`certs init --group` must name the group of group.toml)" if isinstance(error, WrongGroupError) else ""
 
 
 def _say_where(sidecar: Sidecar, control: ControlServer) -> None:

@@ -39,6 +39,7 @@ from sync_runtime.sidecar.reports import TroubleOf, no_trouble
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
+from sync_runtime.sidecar.worker import GpuWorker
 from sync_runtime.telemetry.names import ATTR_BYTES, ATTR_PEER, ATTR_STREAMS, SEND
 from sync_runtime.telemetry.surface import Attributes, joins
 from sync_runtime.telemetry.versions import VersionTraces
@@ -80,7 +81,7 @@ class Sidecar:
     def __init__(
         self, settings: SidecarSettings, environment: Mapping[str, str], trouble: TroubleOf = no_trouble
     ) -> None:
-        self.settings, self.environment, self.trouble = settings, environment, trouble
+        self.settings, self.environment, self._trouble = settings, environment, trouble
         self.plans = PlanWatch(settings)
         check_role(settings, self.plans)
         self.release = release()
@@ -122,6 +123,7 @@ class Sidecar:
         self.local = LocalServer(str(settings.socket_path), self, limits)
         self.listener: Listener | None = None
         self.keeper = LeaseKeeper(lease_of(settings), self.role.report, self._lease_times)
+        self.worker = GpuWorker(settings, self.keeper.wake) if settings.gpu_access == "CudaIpc" else None
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -133,6 +135,8 @@ class Sidecar:
         self.role.start()
         self.spawn(self.keeper.run())
         self.spawn(self._keep_house())
+        if self.worker is not None:
+            self.spawn(self.worker.run())
 
     async def close(self) -> None:
         """Lets go of everything; what is durable stays."""
@@ -171,6 +175,10 @@ class Sidecar:
         except TransportError as error:
             self.log_once("Listen", self.settings.member, str(error))
         self.identity.current()
+
+    def trouble(self) -> tuple[str, str] | None:
+        """What is wrong around the weights, in a word and a sentence; None: nothing."""
+        return self._trouble() or (None if self.worker is None else self.worker.trouble)
 
     # --- libraries ---------------------------------------------------------------------------------------------------
 

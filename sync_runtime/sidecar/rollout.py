@@ -23,8 +23,9 @@ from sync_runtime.session.weights import EngineContext
 from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
+from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.work import RolloutWork, is_on
-from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY
+from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY, STAGE
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
 
@@ -51,6 +52,7 @@ class Rollout:
         self._signers = TrustedSigners(files.ca_pem, settings.group_uid)
         self._began: dict[ObjectKey, float] = {}
         """When objects were offered; the last few."""
+        self._sync = SyncTimes()
         self._files = files
         self._term = sidecar.versions.fence.term
         self.engine = EngineSession(
@@ -79,16 +81,7 @@ class Rollout:
             ),
             self.engine,
         )
-        hello = Hello(
-            protocols=[1],
-            kind="control",
-            group=settings.group_uid,
-            member=settings.member,
-            cluster=settings.cluster,
-            region=settings.region,
-            role="rollout",
-            term=self._term,
-        )
+        hello = self._hello()
         self._dialler = Dialler(
             sidecar.plans.parents(),
             tls=sidecar.identity.client_context,
@@ -102,6 +95,19 @@ class Rollout:
         self._status: Status | None = None
         self._status_link: object = None
         self._status_at = 0.0
+
+    def _hello(self) -> Hello:
+        settings = self._sidecar.settings
+        return Hello(
+            protocols=[1],
+            kind="control",
+            group=settings.group_uid,
+            member=settings.member,
+            cluster=settings.cluster,
+            region=settings.region,
+            role="rollout",
+            term=self._term,
+        )
 
     def start(self) -> None:
         """Dials."""
@@ -125,6 +131,9 @@ class Rollout:
 
     def heard(self) -> None:
         """The parent said something: a term that was proved is kept, and goes into the next HELLO."""
+        head = self._sidecar.versions.head
+        if head is not None:
+            self._sync.heard(head, time.monotonic())
         self._fence.keep(self._sidecar.versions.fence)
         term = self._sidecar.versions.fence.term
         if term != self._term:
@@ -187,6 +196,7 @@ class Rollout:
             scrub={True: "Passed", False: "Failed", None: None}[engine.scrub_passed],
             parent=self.receiver.parent,
             tokens_per_second=engine.tokens_per_second,
+            sync_millis=self._sync.millis(engine.live),
             pause_millis=None if engine.pause_us is None else engine.pause_us // 1000,
         )
 
@@ -197,6 +207,7 @@ class Rollout:
         self.receiver.moved()
 
     def _changed(self) -> None:
+        self._sync.engine(is_open=self.engine.state is not ServiceState.STARTING, now_s=time.monotonic())
         self._tell_status()
         self._sidecar.keeper.wake()
         self.work.session.changed()
@@ -242,7 +253,8 @@ class Rollout:
     def _begun(self, begin: Begin) -> str:
         """An object is offered: this member's part of its version's trace begins; children join below it."""
         key = parse_key(begin.key)
-        self._began[key] = time.monotonic()
+        self._began[key] = now_s = time.monotonic()
+        self._sync.heard(key.target, now_s)
         while len(self._began) > MAX_TIMED:
             del self._began[next(iter(self._began))]
         return self._sidecar.traces.join(begin.trace, key.lineage, key.target_seq)
@@ -262,6 +274,8 @@ class Rollout:
     def _timed(self, stage: str, version: VersionRef, spent_us: int) -> None:
         _log.info("version %d: %s %d us", version.seq, stage, spent_us)
         self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
+        if stage == STAGE:
+            self._sync.staged(version, time.monotonic())
         if stage == ACTIVATE:  # a scrub may follow, children may still be served, and work may be done under it
             ends, self._traced = (self._traced, version) if is_on(self._sidecar) else (version, None)
             if ends is not None:

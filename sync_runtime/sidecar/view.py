@@ -24,7 +24,12 @@ class View:
         return []
 
     def ready(self) -> Sequence[str]:
-        """A trainer whose library is open; a member that serves."""
+        """A trainer whose library is open; a member that serves. With a GPU worker: one that owners can dial."""
+        worker = self._sidecar.worker
+        without = None if worker is None else worker.trouble
+        return [*([] if without is None else [without[1]]), *self._session_ready()]
+
+    def _session_ready(self) -> Sequence[str]:
         role = self._sidecar.role
         if isinstance(role, Trainer):
             if role.engine.appointed_term > self._sidecar.versions.fence.term:
@@ -52,6 +57,7 @@ class View:
             "stalePlans": sidecar.plans.stale,
             "certificateProblem": str(sidecar.identity.problem or "") or None,
             "lease": {"renewals": sidecar.keeper.renewals, "problem": sidecar.keeper.problem},
+            "gpuWorker": None if sidecar.worker is None else sidecar.worker.status(),
             "work": sidecar.role.work.document(),
             "parents": [f"{one.member} {one.host}:{one.port}" for one in sidecar.plans.parents()],
             "children": [
@@ -128,6 +134,9 @@ class View:
             "superseded_transfers_total": sidecar.links.num_superseded,
             "draining": float(sidecar.draining),
         }
+        if sidecar.worker is not None:
+            found["gpu_worker_up"] = float(sidecar.worker.trouble is None)
+            found["gpu_worker_starts_total"] = sidecar.worker.starts
         if isinstance(sidecar.role, Rollout):
             found['asked_again_total{of="parent"}'] = sidecar.role.receiver.asked_again
         found.update(sidecar.role.work.metrics())

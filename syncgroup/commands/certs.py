@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Callable
 from pathlib import Path
 
 from sync_runtime.identity.errors import IdentityError
+from syncgroup.actions import Action, add_actions, add_json, sentences
 from syncgroup.commands import certs_actions as actions
 from syncgroup.errors import CommandError
 
@@ -22,27 +22,30 @@ MAX_DAYS = 36500
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The six actions."""
-    parser.description = "Make, renew and inspect the keys and certificates with which members know each other."
-    chosen = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _init(chosen.add_parser("init", help="make a CA and members' folders"))
-    _add(chosen.add_parser("add", help="further members of a group that exists"))
-    _request(chosen.add_parser("request", help="a key made where it is used, and a request for its certificate"))
-    _sign(chosen.add_parser("sign", help="the certificate for a request"))
-    _renew(chosen.add_parser("renew", help="new certificates for members; running ones take them up"))
-    _show(chosen.add_parser("show", help="who is who, and until when"))
+    add_actions(
+        parser,
+        "Make, renew and inspect the keys and certificates with which members know each other.",
+        (
+            Action("init", "make a CA and members' folders", _init, actions.init),
+            Action("add", "further members of a group that exists", _add, actions.add),
+            Action(
+                "request", "a key made where it is used, and a request for its certificate", _request, actions.request
+            ),
+            Action("sign", "the certificate for a request", _sign, actions.sign),
+            Action("renew", "new certificates for members; running ones take them up", _renew, actions.renew),
+            Action("show", "who is who, and until when", _show, actions.show),
+        ),
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Do it; every expected failure is one sentence."""
-    try:
-        return int(options.action(options, datetime.datetime.now(datetime.UTC)))
-    except IdentityError as error:
-        raise CommandError(f"{error}.") from error
-    except FileExistsError as error:
-        raise CommandError(f"{error.filename2 or error.filename} exists: nothing is overwritten unasked.") from error
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        raise CommandError(f"{place}{error.strerror or error}") from error
+    with sentences(IdentityError):
+        try:
+            return int(options.action(options, datetime.datetime.now(datetime.UTC)))
+        except FileExistsError as error:
+            place = error.filename2 or error.filename
+            raise CommandError(f"{place} exists: nothing is overwritten unasked.") from error
 
 
 def _init(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +60,14 @@ def _init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="replace what is there; the old CA's members are locked out"
     )
-    _common(parser, actions.init)
+    add_json(parser)
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="where `init` made the CA")
     _members(parser)
     parser.add_argument("--force", action="store_true", help="replace members that are there, keys too")
-    _common(parser, actions.add)
+    add_json(parser)
 
 
 def _request(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +79,7 @@ def _request(parser: argparse.ArgumentParser) -> None:
     _group(parser)
     _one_member(parser)
     parser.add_argument("--force", action="store_true", help="replace a key that is there")
-    _common(parser, actions.request)
+    add_json(parser)
 
 
 def _sign(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +92,7 @@ def _sign(parser: argparse.ArgumentParser) -> None:
     _one_member(parser)
     parser.add_argument("--days", type=_days, default=MEMBER_DAYS, metavar="N", help=f"life ({MEMBER_DAYS})")
     parser.add_argument("--force", action="store_true", help="replace a certificate that is there")
-    _common(parser, actions.sign)
+    add_json(parser)
 
 
 def _renew(parser: argparse.ArgumentParser) -> None:
@@ -102,13 +105,13 @@ def _renew(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", type=_days, default=MEMBER_DAYS, metavar="N", help=f"life ({MEMBER_DAYS})")
     parser.add_argument("--due", action="store_true", help="only those that have lived two thirds of their life")
     parser.add_argument("--new-key", action="store_true", help="replace the keys too")
-    _common(parser, actions.renew)
+    add_json(parser)
 
 
 def _show(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print who is who, and until when; exit code 1 if something cannot be used."
     parser.add_argument("folder", type=Path, metavar="DIR", help="where `init` made the CA, or one member's folder")
-    _common(parser, actions.show)
+    add_json(parser)
 
 
 def _group(parser: argparse.ArgumentParser) -> None:
@@ -136,11 +139,6 @@ def _members(parser: argparse.ArgumentParser) -> None:
         help="a rollout; may be given again",
     )
     parser.add_argument("--days", type=_days, default=MEMBER_DAYS, metavar="N", help=f"life of members ({MEMBER_DAYS})")
-
-
-def _common(parser: argparse.ArgumentParser, action: Callable[[argparse.Namespace, datetime.datetime], int]) -> None:
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.set_defaults(action=action)
 
 
 def _place(text: str) -> tuple[str, str]:

@@ -9,14 +9,13 @@ import argparse
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sync_runtime.contract import patterns
 from sync_runtime.contract.names import LOCAL_CLUSTER
+from syncgroup.actions import Action, add_actions, add_json, sentences
 from syncgroup.commands import cluster_actions as actions
 from syncgroup.commands.cluster_documents import Allowed
-from syncgroup.errors import CommandError
 from syncgroup_operator.errors import OperatorError
 
 NAMESPACE = "syncgroup-system"
@@ -38,19 +37,21 @@ Secret: `--new-token` replaces it, `cluster remove` ends it.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The three actions."""
-    parser.description = "Register, list and remove the remote clusters that SyncGroups may use."
-    chosen = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _register(chosen.add_parser("register", help="let the hub's operator use another cluster"))
-    _list(chosen.add_parser("list", help="the registered clusters, and whether they are connected"))
-    _remove(chosen.add_parser("remove", help="take a registration back"))
+    add_actions(
+        parser,
+        "Register, list and remove the remote clusters that SyncGroups may use.",
+        (
+            Action("register", "let the hub's operator use another cluster", _register, actions.register),
+            Action("list", "the registered clusters, and whether they are connected", _list, actions.list_clusters),
+            Action("remove", "take a registration back", _remove, actions.remove),
+        ),
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Do it; every expected failure is one sentence."""
-    try:
+    with sentences(OperatorError):
         return int(asyncio.run(options.action(options)))
-    except OperatorError as error:
-        raise CommandError(f"{error}.".replace("..", ".")) from error
 
 
 def _register(parser: argparse.ArgumentParser) -> None:
@@ -73,13 +74,13 @@ def _register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be applied as YAML, and change nothing"
     )
-    _hub(parser, actions.register)
+    _hub(parser)
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
     parser.description = "Print the registered clusters; exit code 1 if one is not connected."
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    _hub(parser, actions.list_clusters)
+    add_json(parser)
+    _hub(parser)
 
 
 def _remove(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +91,7 @@ def _remove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", type=_name, metavar="NAME")
     _remote(parser, required=False)
     parser.add_argument("--force", action="store_true", help="although SyncGroups use it: their pods there run on")
-    _hub(parser, actions.remove)
+    _hub(parser)
 
 
 def _remote(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -104,14 +105,13 @@ def _remote(parser: argparse.ArgumentParser, *, required: bool) -> None:
     )  # fmt: skip
 
 
-def _hub(parser: argparse.ArgumentParser, action: Callable[[argparse.Namespace], Awaitable[int]]) -> None:
+def _hub(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hub-kubeconfig", type=Path, default=_own_kubeconfig(), metavar="FILE",
         help="your own, of the hub ($KUBECONFIG, or ~/.kube/config)",
     )  # fmt: skip
     parser.add_argument("--hub-context", help="in that file (its current one)")
     parser.add_argument("--namespace", type=_label, default=NAMESPACE, help=f"the operator's, on the hub ({NAMESPACE})")
-    parser.set_defaults(action=action)
 
 
 def _own_kubeconfig() -> Path:

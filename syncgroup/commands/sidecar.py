@@ -10,6 +10,7 @@ import importlib
 import os
 from pathlib import Path
 
+from sync_runtime.contract import names
 from sync_runtime.errors import SyncError
 from syncgroup.errors import CommandError
 
@@ -30,6 +31,11 @@ def run(options: argparse.Namespace) -> int:
     """Runs until it is told to stop; what keeps it from starting is one sentence."""
     if (options.config is None) != (options.member is None):
         raise CommandError("--config and --member belong together: which member of the file is this?")
+    if options.config is None and names.ENV_GROUP not in os.environ:
+        raise CommandError(
+            "which member is this? Give --config group.toml and --member NAME; only in a pod that the operator made "
+            "does the environment say it."
+        )
     try:
         runtime = importlib.import_module(RUNTIME)
         return int(runtime.run_sidecar(config=options.config, member=options.member, environment=os.environ))
@@ -48,4 +54,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    return f"{str(error).rstrip('.')}."
+    text = str(error).rstrip(".")
+    return text if text.endswith("?") else f"{text}."

@@ -11,6 +11,7 @@ import pytest
 from tests.cluster import crd_fixtures
 from tests.support import clusters
 from tests.support.clusters import MakeCluster
+from tests.support.operators import OperatorHub
 from tools.devcluster.client import Cluster, RegionHandle
 from tools.devcluster.config import Level
 from tools.errors import ClusterError
@@ -69,6 +70,12 @@ def make_cluster() -> Iterator[MakeCluster]:
 def region(planes: Cluster) -> RegionHandle:
     """One region's control plane."""
     return next(iter(planes.regions.values()))
+
+
+@pytest.fixture(scope="session")
+def hub(planes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> OperatorHub:
+    """The other region, prepared for the operator; whoever needs one starts it."""
+    return OperatorHub(list(planes.regions.values())[1], tmp_path_factory.mktemp("operator"))
 
 
 @pytest.fixture(scope="session")

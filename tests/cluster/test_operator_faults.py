@@ -15,17 +15,11 @@ from sync_runtime.contract import names
 from tests.support.apiproxy import ApiProxy, Rule
 from tests.support.operator_groups import Group, beating_group
 from tests.support.operators import NAMESPACE, OperatorHub, OperatorProcess, group_of, items
-from tools.devcluster.client import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(170)]
 WRITES = r"^(?!.*/leases/syncgroup-operator).*fieldManager="
 """Every write of a pass; renewals of the leader's lease are none."""
 QUICK = {"lease_s": "3", "renew_s": "2", "retry_s": "0.5", "poll_s": "0.3"}
-
-
-@pytest.fixture(scope="module")
-def hub(planes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> OperatorHub:
-    return OperatorHub(list(planes.regions.values())[1], tmp_path_factory.mktemp("operator"))
 
 
 @pytest.fixture

@@ -12,14 +12,8 @@ import pytest
 from sync_runtime.contract import names
 from tests.support.operator_groups import TEMPLATE, Group, beating_group
 from tests.support.operators import OperatorHub, OperatorProcess, condition, items, wait_condition
-from tools.devcluster.client import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def hub(planes: Cluster, tmp_path_factory: pytest.TempPathFactory) -> OperatorHub:
-    return OperatorHub(list(planes.regions.values())[1], tmp_path_factory.mktemp("operator"))
 
 
 @pytest.fixture(scope="module")

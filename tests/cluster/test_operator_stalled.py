@@ -107,6 +107,9 @@ PINNED = {
     "cuda-ipc-without-claim": stalled(
         "NoDeviceSharing", "spec.trainer.template.spec.containers[0].resources.claims", "or choose InProcess"
     ),
+    "cuda-ipc-without-user": stalled(
+        "TemplateConflict", f"{ENGINE}.securityContext.runAsUser", "one user that is not root", "or choose InProcess"
+    ),
     "runtime-limit-below-request": stalled(
         "InvalidSpec", "spec.runtime.resources.limits[cpu]: is below the request of 4: raise it"
     ),

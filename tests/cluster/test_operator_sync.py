@@ -95,6 +95,7 @@ def test_the_status_shows_versions_moving_and_the_link_between_the_regions(bed: 
     first = bed.status["version"]["seq"]
     bed.wait(lambda: bed.status["version"]["seq"] > first + 1, "a version that moves")
     bed.wait(lambda: _far_rtt_micros(bed) >= RTT_MS * 1000, "the round-trip time of the shaped link")
+    bed.wait(lambda: bed.status.get("syncMillis", 0) > 0, "the time that a version took")
     status = bed.status
     assert status["rolloutsReady"] == "3/3"
     place = next(one for one in status["regions"] if one["region"] == bed.far_region.name)

@@ -31,6 +31,7 @@ class Member:
     parents: tuple[str, ...] = ()
     relay: bool = False
     role: str = "Rollout"
+    gpu_access: str = "InProcess"
 
 
 TRAINER = Member("trainer-0", "us", role="Trainer")
@@ -131,7 +132,7 @@ class Group:
         for member in self.members.values():
             lines += ["", "[[members]]", f'name = "{member.name}"', f'role = "{member.role}"']
             lines += [f'region = "{member.region}"', f"parents = {json.dumps(list(member.parents))}"]
-            lines += [f"relay = {json.dumps(member.relay)}"]
+            lines += [f"relay = {json.dumps(member.relay)}", f'gpuAccess = "{member.gpu_access}"']
             if member.name in self.ports:
                 lines.append(f'listen = "127.0.0.1:{self.ports[member.name]}"')
         self.config.write_text("\n".join(lines) + "\n")

@@ -6,6 +6,7 @@ Starts in milliseconds, so that many faults fit into one test. What needs `kill 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ class InsideGroup(Group):
     def __init__(self, folder: Path, members: Sequence[Member], **settings: object) -> None:
         super().__init__(folder, members, **settings)
         self.sidecars: dict[str, Sidecar] = {}
+        self.changes: dict[str, dict[str, Any]] = {}
+        """Settings that group.toml cannot say, by member."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sidecars", daemon=True)
         self._thread.start()
@@ -68,6 +71,7 @@ class InsideGroup(Group):
         return self.call(getattr(View(self.sidecars[name]), path.rpartition("/")[2]))
 
     async def _started(self, name: str) -> Sidecar:
-        sidecar = Sidecar(settings_of(load_group(self.config), name, self.config), {})
+        settings = settings_of(load_group(self.config), name, self.config)
+        sidecar = Sidecar(dataclasses.replace(settings, **self.changes.get(name, {})), {})
         await sidecar.start()
         return sidecar

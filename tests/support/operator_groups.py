@@ -102,12 +102,13 @@ class Group:
 
 
 @contextlib.contextmanager
-def beating_group(region: RegionHandle, namespace: str) -> Iterator[Group]:
-    """A namespace for one group; its members live until the block ends."""
+def beating_group(region: RegionHandle, namespace: str, *, every_s: float = 0.7) -> Iterator[Group]:
+    """A namespace for one group; its members live, and renew their leases so often, until the block ends."""
     region.kubectl("create", "namespace", namespace)
     driver = MemberDriver(region, namespace)
     stop = threading.Event()
-    beating = threading.Thread(target=_beat, args=(MemberDriver(region, namespace), driver, stop), daemon=True)
+    arguments = (MemberDriver(region, namespace), driver, stop, every_s)
+    beating = threading.Thread(target=_beat, args=arguments, daemon=True)
     beating.start()
     try:
         yield Group(region, namespace, driver)
@@ -118,11 +119,11 @@ def beating_group(region: RegionHandle, namespace: str) -> Iterator[Group]:
         region.kubectl("delete", "pods", "--all", "-n", namespace, "--wait=false", "--force", check=False)
 
 
-def _beat(worker: MemberDriver, told: MemberDriver, stop: threading.Event) -> None:
-    """Renew once a second; a thread has a connection of its own."""
+def _beat(worker: MemberDriver, told: MemberDriver, stop: threading.Event, every_s: float) -> None:
+    """Renew again and again; a thread has a connection of its own."""
     worker.own_connection()
     try:
-        while not stop.wait(0.7):
+        while not stop.wait(every_s):
             worker.silent = told.silent
             worker.beat()
     finally:

@@ -123,6 +123,8 @@ class MemberDriver:
         self.namespace = namespace
         self.silent: set[str] = set()
         self.duration_s = 5
+        self.clock_ahead_s = 0.0
+        """How wrong the clock of these members is."""
         self._api: ApiClient | None = None
 
     def own_connection(self) -> None:
@@ -166,12 +168,13 @@ class MemberDriver:
             "planRevision": 0,
             **further,
         }
+        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.clock_ahead_s)
         lease = {
             "metadata": {"annotations": {names.ANNOTATION_REPORT: json.dumps(report, sort_keys=True)}},
             "spec": {
                 "holderIdentity": metadata["uid"],
                 "leaseDurationSeconds": self.duration_s,
-                "renewTime": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+                "renewTime": f"{now:%Y-%m-%dT%H:%M:%S.%f}Z",
             },
         }
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{name}"

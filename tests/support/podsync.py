@@ -97,10 +97,11 @@ class Member:
     namespace: str
     role: str
     index: int = 0
+    group: str = GROUP
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
-        name = names.member_name(names.GroupKey(SPACE, GROUP), self.role, self.index)
+        name = names.member_name(names.GroupKey(SPACE, self.group), self.role, self.index)
         object.__setattr__(self, "name", name)
 
     def pod(self) -> dict[str, Any]:

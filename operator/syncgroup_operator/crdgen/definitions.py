@@ -105,7 +105,7 @@ _SYNCGROUP_COLUMNS = [
     _column("Rollouts", ".status.rolloutsReady", "Members that serve / members wanted."),
     _column("Version", ".status.version.seq", "Newest version that the trainer published.", "integer"),
     _column("Lag", ".status.lagVersions", "Versions that the slowest member is behind.", "integer"),
-    _column("Sync-ms", ".status.syncMillis", "From publish to activation on the last member.", "integer"),
+    _column("Sync-ms", ".status.syncMillis", "How long the last version took to the slowest member.", "integer"),
     _AGE,
     _column("Trainer", _condition("TrainerReady", "status"), "Whether the trainer is ready.", wide=True),
     _column("Links", _condition("LinksHealthy", "status"), "Whether the links are healthy.", wide=True),

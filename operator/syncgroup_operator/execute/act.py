@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +48,18 @@ class Outcome:
     failures: tuple[Failure, ...] = ()
     pause_s: float | None = None
     """Before what failed is tried again; None where nothing did."""
+    unfinished: bool = False
+    """Whether less pressing things were left to the next pass."""
+
+
+def pressing(actions: Sequence[Action]) -> tuple[Sequence[Action], bool]:
+    """What cannot wait for the next pass, and whether that is less than all.
+
+    A successor of a lost member is asked for before anything else in any group; plans and the rest, which the next pass
+    finds by itself, wait until it is there.
+    """
+    successors = [action for action in actions if isinstance(action, Apply) and action.instead_of]
+    return (successors, len(successors) < len(actions)) if successors else (actions, False)
 
 
 async def act(actions: Iterable[Action], apis: Mapping[str, Cluster]) -> Outcome:

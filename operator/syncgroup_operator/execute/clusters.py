@@ -186,7 +186,7 @@ class Clusters:
             digest = hashlib.sha256(data).hexdigest()
             if digest != remote.digest or remote.client is None:
                 await remote.disconnect()
-                remote.connect(data, digest, self._limits, self._wake, self._on_request)
+                remote.connect(data, digest, self._limits, self._wake, self._on_request, clock=self._clock)
         except AccessError as error:
             await remote.disconnect()
             remote.problem = ClusterProblem(reasons.KUBECONFIG_REFUSED, str(error), permanent=True)

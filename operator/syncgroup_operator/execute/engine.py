@@ -198,6 +198,9 @@ class Engine:
 
     async def _work(self) -> None:
         while (key := await self.queue.take()) is not None:
+            # A pass with nothing to do waits for nothing: without this, many of them in a row would keep the watches
+            # from being read, and the silence of an unread watch proves nothing about anybody's lease.
+            await asyncio.sleep(0)
             await self._one(key)
 
     async def _one(self, key: GroupKey) -> None:

@@ -15,7 +15,8 @@ from syncgroup_operator.execute.act import Done
 from syncgroup_operator.planning.observation import ClusterView, Observation
 
 PATIENCE_S: Final = 5.0
-LOOK_AGAIN_S: Final = 0.05
+LOOK_AGAIN_S: Final = 0.25
+"""Where nothing wakes the group before: what the watch shows does."""
 
 
 @dataclass(frozen=True, slots=True)

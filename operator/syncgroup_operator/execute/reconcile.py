@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from sync_runtime.contract.status import SyncGroupStatus
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator import reasons
 from syncgroup_operator.errors import ConflictError, DeniedError, NotFoundError
-from syncgroup_operator.execute.act import Outcome, act
+from syncgroup_operator.execute.act import Outcome, act, pressing
 from syncgroup_operator.execute.authorities import Authorities
 from syncgroup_operator.execute.clusters import Clusters
 from syncgroup_operator.execute.expectations import LOOK_AGAIN_S, Expectations
@@ -153,6 +153,9 @@ class Reconciler:
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
         acted()
+        if outcome.unfinished and not outcome.failures:
+            self._say(seen, decision.notes)
+            return 0.0
         told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if outcome.pause_s is not None:
             return min(outcome.pause_s, decision.wake_after_s or outcome.pause_s)
@@ -173,7 +176,7 @@ class Reconciler:
             await self._tell(seen, observation, decision, outcome)
             return RETRY_FAILED_S
         if outcome.done or _anything_left(observation) or _is_being_opened(observation):
-            return LOOK_AGAIN_S * 4
+            return LOOK_AGAIN_S
         await self._around.authorities.remove(seen.key, seen.uid)
         if FINALIZER in seen.finalizers:
             left = [name for name in seen.finalizers if name != FINALIZER]
@@ -215,7 +218,8 @@ class Reconciler:
             for action in diff(wanted, observation, decision)
             if self._around.clusters.client(action.cluster) is not None
         ]
-        actions, taken = without_taken(planned, self._around.clusters, seen.uid)
+        now, unfinished = pressing(planned)
+        actions, taken = without_taken(now, self._around.clusters, seen.uid)
         if not actions and not taken:
             self._refusals.note(seen.key, seen.generation, (), ())
             return Outcome()
@@ -228,7 +232,7 @@ class Reconciler:
             self.figures.replacements[replacement.reason] = count + 1
         failures = outcome.failures + taken
         pause_s = self._refusals.note(seen.key, seen.generation, actions, failures)
-        return replace(outcome, failures=failures, pause_s=pause_s)
+        return replace(outcome, failures=failures, pause_s=pause_s, unfinished=unfinished)
 
     async def _tell(
         self,
@@ -248,9 +252,12 @@ class Reconciler:
         if changed:
             await self._write_status(seen, observation, status)
         notes = (*decision.notes, *_notes(outcome.failures))
+        self._say(seen, notes)
+        return changed or bool(notes)
+
+    def _say(self, seen: SeenGroup, notes: Iterable[Note]) -> None:
         for note in notes:
             self._around.news.say(Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid), note)
-        return changed or bool(notes)
 
     async def _write_status(self, seen: SeenGroup, observation: Observation, status: SyncGroupStatus) -> None:
         document = {

@@ -52,6 +52,8 @@ class Remote:
         limits: ClientLimits,
         wake: Callable[[str, Why], None],
         on_request: Callable[[str, Change, dict[str, Any]], None],
+        *,
+        clock: Callable[[], float],
     ) -> None:
         """Open client and watches; raises AccessError."""
         self.client = Cluster(self.name, from_kubeconfig(kubeconfig), limits)
@@ -63,6 +65,7 @@ class Remote:
             namespaces=self._namespaces(),
             on_connection=self.nudge.set,
             on_certificate_request=lambda change, body: on_request(self.name, change, body),
+            clock_s=clock,
         )
         self.cache.start()
 

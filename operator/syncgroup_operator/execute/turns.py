@@ -1,8 +1,8 @@
-"""How many passes are worked on side by side: few, so that each is soon through.
+"""Passes take turns: one works at a time, so that each is soon through.
 
-All passes share one thread. Sixteen that begin at once are all ready when the last one is; four at a time are ready one
-after the other, the last one no later. A pass that waits for something slow, a cluster that does not answer, loses its
-turn and goes on without: many may wait, few may work.
+All passes share one thread and mostly one API server. Sixteen that begin at once are all ready when the last one is;
+one after the other, the first are ready early and the last one hardly later. A pass that waits for something slow, a
+cluster that does not answer, loses its turn and goes on without: many may wait, few may work.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-AT_ONCE: Final = 4
-LONGEST_S: Final = 0.5
+AT_ONCE: Final = 1
+LONGEST_S: Final = 0.25
 
 
 class Turns:

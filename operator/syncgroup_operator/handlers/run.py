@@ -65,12 +65,31 @@ async def operate(settings: OperatorSettings) -> int:
     return EXIT_LOST if engine.lost.is_set() else 0
 
 
+class NoMemory(kopf.DiffBaseStorage):
+    """Nothing of an object is kept to be compared later: kopf would copy every object that it sees, whole, three times.
+
+    What changed is none of its business here: a wake-up says only "look again".
+    """
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        """What counts as a change: nothing."""
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        """What was kept: nothing."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Keep nothing."""
+
+
 def kopf_settings() -> kopf.OperatorSettings:
     """kopf as an informer: nothing is kept on objects, nothing is posted by it, dead streams are noticed."""
     settings = kopf.OperatorSettings()
     # kopf takes its own finalizer off whatever needs none for its handlers, and ours need none: it must not be the one
     # that the engine puts on, or the two write against each other for ever.
     settings.persistence.finalizer = KOPF_FINALIZER
+    settings.persistence.diffbase_storage = NoMemory()
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.networking.request_timeout = 30

@@ -58,8 +58,11 @@ class Access(Protocol):
     async def open(self) -> ApiClient:
         """A client; raises AccessError."""
 
-    async def renew(self, client: ApiClient) -> None:
-        """The server did not know us: read again who we are, where that can have changed."""
+    async def renew(self, client: ApiClient) -> bool:
+        """The server did not know us, or we did not know it: read again who we are and whom we trust.
+
+        Whether whom we trust has changed: only another client will know.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,9 @@ class Kubeconfig:
         """A client of this API server."""
         return self.client()
 
-    async def renew(self, client: ApiClient) -> None:
+    async def renew(self, client: ApiClient) -> bool:
         """Nothing to read again: a changed Secret is another Kubeconfig."""
+        return False
 
     def client(self) -> ApiClient:
         """A client; raises AccessError where TLS cannot use what the kubeconfig holds."""
@@ -107,13 +111,17 @@ class Kubeconfig:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """The pod's own service account; the kubelet renews the token's file and the client reads it again each minute."""
+    """The pod's own service account; the kubelet renews its files.
+
+    The client reads the token again each minute, the authority when a server cannot be verified.
+    """
 
     async def open(self) -> ApiClient:
         """A client of the API server of the cluster that this pod runs in."""
         configuration = Configuration()
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+            _note_authority(configuration)
             return _client(configuration)
         except (ConfigException, OSError, ValueError) as error:
             raise AccessError(
@@ -121,9 +129,10 @@ class InCluster:
                 "outside a pod, name a kubeconfig"
             ) from error
 
-    async def renew(self, client: ApiClient) -> None:
-        """Read the token again at the next request, not within the minute."""
+    async def renew(self, client: ApiClient) -> bool:
+        """Read the token again at the next request, not within the minute, and the authority."""
         load_incluster_config(client.configuration)  # type: ignore[no-untyped-call]
+        return _authority_changed(client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +147,13 @@ class KubeconfigFile:
         """A client for that context."""
         configuration = Configuration()
         await self._load(configuration)
+        _note_authority(configuration)
         return _client(configuration)
 
-    async def renew(self, client: ApiClient) -> None:
-        """A plug-in's token ran out: ask for another one."""
+    async def renew(self, client: ApiClient) -> bool:
+        """A plug-in's token ran out: ask for another one. The file may name another authority by now."""
         await self._load(client.configuration)
+        return _authority_changed(client)
 
     async def _load(self, configuration: Configuration) -> None:
         if not self.path.is_file():
@@ -283,6 +294,17 @@ def _proxy(cluster: Mapping[str, Any], at: str) -> str | None:
     if text is not None and not text.startswith(("http://", "https://")):
         raise AccessError(f"{at}.proxy-url must start with http:// or https://")
     return text
+
+
+def _note_authority(configuration: Configuration) -> None:
+    """Keep what is trusted now: the file that it comes from may change."""
+    if configuration.ssl_ca_cert:
+        configuration.ca_cert_data = Path(configuration.ssl_ca_cert).read_text(encoding="utf-8")
+
+
+def _authority_changed(client: ApiClient) -> bool:
+    path = client.configuration.ssl_ca_cert
+    return bool(path) and Path(path).read_text(encoding="utf-8") != client.configuration.ca_cert_data
 
 
 def _client(configuration: Configuration) -> ApiClient:

@@ -94,6 +94,7 @@ class Connection:
                     response.release()
             except _NO_ANSWER as error:
                 self.requests[verb, kind, 0] += 1
+                await self._doubt_trust(error)
                 raise unreachable(self.name, what, error) from error
         self.requests[verb, kind, response.status] += 1
         answer = _document(data)
@@ -112,6 +113,7 @@ class Connection:
                 response = await self._send("GET", path, query, timeout)
         except _NO_ANSWER as error:
             self.requests["watch", kind, 0] += 1
+            await self._doubt_trust(error)
             raise unreachable(self.name, what, error) from error
         self.requests["watch", kind, response.status] += 1
         try:
@@ -180,14 +182,29 @@ class Connection:
             await self._renew()
         return error
 
+    async def _doubt_trust(self, error: BaseException) -> None:
+        """A server that cannot be verified may have a new authority that we could know of."""
+        if isinstance(error, aiohttp.ClientSSLError):
+            await self._renew()
+
     async def _renew(self) -> None:
-        """Who we are may have changed on disk; asked again only after a while."""
+        """Who we are and whom we trust may have changed on disk; asked again only after a while."""
         now_s = self._clock_s()
         if self._client is None or (self._renewed_s is not None and now_s - self._renewed_s < RENEW_EVERY_S):
             return
         self._renewed_s = now_s
         with contextlib.suppress(AccessError, ConfigException, OSError):  # the refusal itself is what is reported
-            await self._access.renew(self._client)
+            client = self._client
+            if await self._access.renew(client):
+                await self._reopen(client)
+
+    async def _reopen(self, old: ApiClient) -> None:
+        """Another client with what is on disk now; what the old one has under way ends, and is tried again."""
+        async with self._opening:
+            if self._client is not old:
+                return
+            self._client = await self._access.open()
+        await old.close()  # type: ignore[no-untyped-call]
 
 
 class Stream:

@@ -14,7 +14,7 @@ from sync_runtime.contract.rollout import Spread
 from syncgroup_operator.manifests import shapes
 from syncgroup_operator.manifests.conflicts import PYTHON_PATH
 from syncgroup_operator.manifests.inputs import PodInputs
-from syncgroup_operator.manifests.problems import REGION_LABEL, user_container_index
+from syncgroup_operator.manifests.problems import REGION_LABEL, named_user, user_container_index
 from syncgroup_operator.manifests.sidecar import RUNTIME_USER, library_copy, sidecar, volumes
 
 Document = dict[str, Any]
@@ -50,11 +50,7 @@ def injected(inputs: PodInputs, template_spec: Mapping[str, Any]) -> Document:
 
 def runtime_user(spec: Mapping[str, Any], container: Mapping[str, Any]) -> int:
     """Whom the sidecar runs as: the user's own number where the template says it, so that both may use the socket."""
-    for context in (container.get("securityContext"), spec.get("securityContext")):
-        number = (context or {}).get("runAsUser")
-        if number is not None:
-            return int(number) or RUNTIME_USER  # root may use anybody's socket, and the sidecar is never root
-    return RUNTIME_USER
+    return named_user(spec, container) or RUNTIME_USER  # root may use anybody's socket, and the sidecar is never root
 
 
 def _use_runtime(inputs: PodInputs, container: Document) -> None:

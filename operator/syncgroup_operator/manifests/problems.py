@@ -87,6 +87,15 @@ def user_container_index(part: Part) -> int | None:
     return next((at for at, container in enumerate(found) if container.get("name") == part.container), None)
 
 
+def named_user(spec: Mapping[str, Any], container: Mapping[str, Any]) -> int | None:
+    """The user that a template says its container runs as; None: the image's, which nobody knows here."""
+    for context in (container.get("securityContext"), spec.get("securityContext")):
+        number = (context or {}).get("runAsUser")
+        if number is not None:
+            return int(number)
+    return None
+
+
 def _no_container(part: Part) -> TemplateProblem:
     spec = part.template.spec
     there = [str(container.get("name")) for container in items(spec, "containers")]
@@ -161,6 +170,13 @@ def _sharing_problems(
             reasons.TEMPLATE_CONFLICT,
             f"{part.field}.template.spec.shareProcessNamespace",
             "spec.sync.gpuAccess CudaIpc needs one process namespace for all: remove it, or choose InProcess",
+        )
+    if not named_user(part.template.spec, container):  # root is none: the sidecar never runs as root
+        yield TemplateProblem(
+            reasons.TEMPLATE_CONFLICT,
+            f"{field}.securityContext.runAsUser",
+            "spec.sync.gpuAccess CudaIpc shares memory between two containers, which only works under one user that is "
+            "not root: set it to the user of this image, or choose InProcess",
         )
     if not items(container.get("resources") or {}, "claims"):
         yield TemplateProblem(

@@ -16,7 +16,8 @@ updates       rolling changes of a template
 seats         which members exist, where, and who is replaced when
 trainers      the trainer's one seat, and its term
 
-routes        who dials whom
+routes        who dials whom in one place
+nesting       which place dials the trainer, which another place
 endpoints     where members are dialled
 links         codec, streams and bucket size per link, with memory
 plans         the plan documents and their revision

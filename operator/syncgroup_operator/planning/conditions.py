@@ -192,7 +192,7 @@ def _links(census: Census) -> Verdict:
         names = ", ".join(row.member for row in behind[:_SHOWN])
         return Verdict("False", reasons.REGIONS_STALE, f"more than maxStaleness ({stale}) versions behind: {names}")
     links = [link for life in census.lives.values() if life.report and not life.lost for link in life.report.links]
-    lossy = sorted(f"{link.from_region} to {link.to_region}" for link in links if link.loss_ppm > LOSSY_PPM)
+    lossy = sorted(f"{link.from_region} to {link.to_region}" for link in links if (link.loss_ppm or 0) > LOSSY_PPM)
     if lossy:
         return Verdict("False", reasons.MEASURED, f"more than 5 % of the bytes are sent again: {', '.join(lossy[:3])}")
     if any(link.payloads for link in links):

@@ -14,13 +14,13 @@ from syncgroup_operator.planning.damping import Budget
 from syncgroup_operator.planning.decision import Decision, Seat
 from syncgroup_operator.planning.diff import is_kept
 from syncgroup_operator.planning.leases import judge, vigils_of
-from syncgroup_operator.planning.links import learn, read_links, reported_links
+from syncgroup_operator.planning.links import Adoption, adopt, learn, read_links, reported_links
 from syncgroup_operator.planning.memory import read_seen, read_slots, write_seen, write_slots
 from syncgroup_operator.planning.observation import ChildView, ClusterView, ObjectKey, Observation, Place, Slot
 from syncgroup_operator.planning.placement import places_of
 from syncgroup_operator.planning.plans import PlanSet, plan_all
 from syncgroup_operator.planning.seats import homes_of, seat_rollouts
-from syncgroup_operator.planning.sitting import Work
+from syncgroup_operator.planning.sitting import WAKE_SLACK_S, Work
 from syncgroup_operator.planning.state import GroupState
 from syncgroup_operator.planning.trainers import (
     TRAINER,
@@ -45,13 +45,17 @@ def decide(observation: Observation, state: GroupState) -> Decision:
     seat_rollouts(work, relays)
     places = group_places(observation)
     reports = reported_links(work.lives.values(), places, relays)
-    links = learn(read_links(state.links), reports, observation.group.spec.sync, places, observation.now)
+    known = read_links(state.links)
+    learned = learn(known, reports, observation.group.spec.sync, places, observation.now)
+    adoption = adopt(known, learned, clock.past(state.links_time, observation.now), observation.now)
+    if adoption.wait_s is not None:
+        work.wakes_s.append(adoption.wait_s + WAKE_SLACK_S)
     where = {seat.slot: seat.place for seat in work.seats}
     planned = plan_all(
-        observation, work.lives, where, state, links, term=term.term, seen_revision=revisions_seen(observation)
+        observation, work.lives, where, state, adoption.links, term=term.term, seen_revision=revisions_seen(observation)
     )
     return Decision(
-        state=_remember(work, state, term, planned).model_copy(update={"links": list(links.values())}),
+        state=_remember(work, state, term, planned, adoption),
         seats=tuple(sorted(work.seats, key=_trainer_first)),
         removals=tuple(sorted(work.removals.values(), key=lambda one: (one.pod.slot, one.pod.place, one.pod.uid))),
         plans=planned.plans,
@@ -97,7 +101,7 @@ def _begin(observation: Observation, state: GroupState) -> Work:
     return Work(observation, judge(observation), memories, read_seen(state), budget)
 
 
-def _remember(work: Work, state: GroupState, term: TermState, planned: PlanSet) -> GroupState:
+def _remember(work: Work, state: GroupState, term: TermState, planned: PlanSet, adoption: Adoption) -> GroupState:
     observation = work.observation
     spec = observation.group.spec
     homes = {TRAINER: trainer_place(observation), **homes_of(spec.rollouts)}
@@ -114,6 +118,8 @@ def _remember(work: Work, state: GroupState, term: TermState, planned: PlanSet) 
             "places": list(planned.places),
             "trainer_host": planned.outside.host if planned.outside else None,
             "trainer_port": planned.outside.port if planned.outside else None,
+            "links": list(adoption.links.values()),
+            "links_time": None if adoption.since is None else clock.written(adoption.since),
             "replacements_total": state.replacements_total + len(work.replacements),
             "replacements": work.budget.counts(),
             "clusters": _touched(observation, state, {seat.place.cluster for seat in work.seats}),

@@ -20,7 +20,7 @@ Verdict = Literal["Live", "Unknown", "Expired", "NeverReported"]
 
 STARTUP_ALLOWANCE_S = 300.0
 """From Running to the first renewal: the sidecar starts first, but needs a certificate and its plan."""
-PROOF_S = 0.5
+PROOF_S = 1.0
 """How soon to look again at a lease that ran out in silence."""
 MAX_DURATION_S = 3600
 """The contract's own limit: a member cannot grant itself a longer life."""

@@ -2,7 +2,8 @@
 
 Reports are figures of the last payloads and move all the time; a plan that moved with them would be a new plan every
 few seconds. So the operator remembers figures per pair of places, and replaces them only by ones that differ by a
-factor and go on to differ over several payloads. Seeds and codec follow the memory, never a report.
+factor and go on to differ over several payloads. Seeds and codec follow the memory, never a report. A group's links are
+measured one after the other, and each would be a plan of its own: new figures wait, and go into one plan together.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sync_runtime.contract.plan import BucketPlan, LinkPlan, StreamPlan
@@ -27,6 +29,8 @@ from syncgroup_operator.planning.state import MAX_LINK_MEMORIES, LinkMemory
 MOVES_BY = 1.5
 """A figure within this factor of what is remembered is the same figure."""
 CONFIRMED_BY_PAYLOADS = 3
+ADOPT_EVERY_S = 30.0
+"""At most so often new figures of links make a new plan; the senders' own tuning does not wait for it."""
 NEAR = PathFacts(capacity_bytes_per_s=1.25e9, rtt_s=0.0005)
 """Assumed of members of one place until something is measured: 10 Gbit/s."""
 FAR = PathFacts(capacity_bytes_per_s=1.25e8, rtt_s=0.1)
@@ -101,6 +105,36 @@ def learn(
     return learned
 
 
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Which figures plans may rest on from now on."""
+
+    links: Mapping[Pair, LinkMemory]
+    since: datetime.datetime | None
+    """For the state: when this was last done, or when the first figures began to wait."""
+    wait_s: float | None = None
+    """After how long those that had to wait will be taken; None: nobody waits."""
+
+
+def adopt(
+    before: Mapping[Pair, LinkMemory],
+    learned: Mapping[Pair, LinkMemory],
+    since: datetime.datetime | None,
+    now: datetime.datetime,
+) -> Adoption:
+    """All new figures together, or none of them yet; what is forgotten and what the spec decides never waits."""
+    fresh = {pair for pair, memory in learned.items() if not _same_figures(before.get(pair), memory)}
+    if not fresh:
+        return Adoption(learned, since)
+    begun = now if since is None else since
+    waited_s = clock.seconds_since(begun, now)
+    if waited_s >= ADOPT_EVERY_S:
+        return Adoption(learned, now)
+    # Who must wait is judged again later, by the reports of that moment: nothing is lost but an older figure.
+    held = {pair: before[pair] if pair in fresh else memory for pair, memory in learned.items() if pair in before}
+    return Adoption(held, begun, ADOPT_EVERY_S - waited_s)
+
+
 def link_plan(pair: Pair, memory: LinkMemory | None, sync: Sync) -> LinkPlan:
     """How a link is used, inside the spec's bounds, with the reason."""
     streams, sizes = sync.streams, sync.bucket_bytes
@@ -160,7 +194,7 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
         _smoothed(before.min_rtt_micros if before else None, report.min_rtt_micros), rtt_micros or _MAX_FIGURE
     )
     path = PathFacts(
-        capacity / 8, min_rtt_micros / 1e6, report.loss_ppm / PPM, congestion_control=report.congestion_control
+        capacity / 8, min_rtt_micros / 1e6, (report.loss_ppm or 0) / PPM, congestion_control=report.congestion_control
     )
     streams, size_bytes = _modelled(path, sync)
     step_bytes = report.bucket_bytes // BUCKET_STEP_BYTES * BUCKET_STEP_BYTES
@@ -174,7 +208,7 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
         capacity_bits_per_second=capacity,
         rtt_micros=rtt_micros,
         min_rtt_micros=min_rtt_micros,
-        loss_ppm=report.loss_ppm,
+        loss_ppm=report.loss_ppm or 0,
         streams=report.streams or streams,
         bucket_bytes=step_bytes or size_bytes,
         codec=before.codec if before else "Fast",
@@ -182,14 +216,21 @@ def _remembered(report: LinkReport, before: LinkMemory | None, sync: Sync, now: 
     )
 
 
-def _smoothed(before: int | None, after: int) -> int:
-    """Half-way in ratios: what was confirmed counts, what was known too."""
+def _smoothed(before: int | None, after: int | None) -> int:
+    """Half-way in ratios: what was confirmed counts, what was known too. 0: nothing is known."""
     if not before or not after:
-        return after
+        return after or before or 0
     # A change by more than one step is no noise: half-way would take many plans to arrive.
     if max(before, after) > MOVES_BY**2 * min(before, after):
         return after
     return min(round(math.sqrt(before) * math.sqrt(after)), _MAX_FIGURE)
+
+
+def _same_figures(before: LinkMemory | None, after: LinkMemory) -> bool:
+    """Whether only doubts about them, or the codec that the spec asks for, changed."""
+    if before is None:
+        return False
+    return before.model_copy(update={"codec": after.codec, "doubted_payloads": after.doubted_payloads}) == after
 
 
 def _doubted(memory: LinkMemory, payloads: int | None) -> LinkMemory:
@@ -235,7 +276,7 @@ def _rate(bits_per_second: int) -> str:
 
 
 def _weight(link: LinkReport, relays: Container[str]) -> tuple[bool, int, int, str]:
-    return link.peer in relays, link.payloads, link.capacity_bits_per_second, link.peer
+    return link.peer in relays, link.payloads, link.capacity_bits_per_second or 0, link.peer
 
 
 def _within(value: int, least: int, most: int) -> int:

@@ -15,9 +15,10 @@ from sync_runtime.contract.plan import LeasePlan, MemberPlan, Plan, TelemetryPla
 from syncgroup_operator.planning.endpoints import Address, member_endpoint, outside_address, trainer_endpoint
 from syncgroup_operator.planning.leases import UNSEEN, Life
 from syncgroup_operator.planning.links import Pair, link_plan
+from syncgroup_operator.planning.nesting import Trees, route_all
 from syncgroup_operator.planning.observation import Observation, Place, PodView, Slot
 from syncgroup_operator.planning.placement import reachable
-from syncgroup_operator.planning.routes import Candidate, Routes, candidate, route, trainer_roots
+from syncgroup_operator.planning.routes import Candidate, Routes, candidate
 from syncgroup_operator.planning.sitting import pods_by_slot
 from syncgroup_operator.planning.state import GroupState, LinkMemory, PlaceState
 from syncgroup_operator.planning.trainers import TRAINER, trainer_place
@@ -53,8 +54,7 @@ def plan_all(
     outside = outside_address(observation, remembered)
     before = {Place(entry.cluster, entry.region): entry for entry in state.places}
     members = _members(observation, lives, seats)
-    home = trainer_place(observation)
-    remote_places = len([place for place in members if place != home and members[place]])
+    trees = _trees(observation, members, before, exposed=outside is not None)
     drafts: dict[Place, Plan] = {}
     kept: list[PlaceState] = []
     for place in sorted(members):
@@ -63,10 +63,10 @@ def plan_all(
             kept += [before[place]] if place in before else []
             continue
         old = before.get(place, PlaceState(cluster=place.cluster, region=place.region))
-        routes = _routes(observation, place, members[place], old, outside=outside, remote_places=remote_places)
+        routes = trees.routes[place]
         sampled = _sampled(observation, members[place], routes, old.sampled)
         kept.append(PlaceState(cluster=place.cluster, region=place.region, heads=list(routes.heads), sampled=sampled))
-        drafts[place] = _plan(observation, place, routes, sampled, links, term=term, outside=outside)
+        drafts[place] = _plan(observation, place, trees, sampled, links, term=term, outside=outside)
     digest = digest_of(drafts)
     revision = state.revision
     if digest != state.plan_digest or seen_revision > state.revision:
@@ -110,24 +110,20 @@ def _newest_seq(observation: Observation, lives: Mapping[str, Life], pods: Mappi
     return max(seqs, default=None)
 
 
-def _routes(
+def _trees(
     observation: Observation,
-    place: Place,
-    members: list[Candidate],
-    old: PlaceState,
+    members: Mapping[Place, list[Candidate]],
+    before: Mapping[Place, PlaceState],
     *,
-    outside: Address | None,
-    remote_places: int,
-) -> Routes:
-    local = place == trainer_place(observation)
-    known = place.cluster == observation.group.spec.trainer.cluster or outside is not None
-    return route(
+    exposed: bool,
+) -> Trees:
+    return route_all(
         members,
-        old.heads,
-        trainer=names.member_name(observation.key, *TRAINER) if known else None,
-        roots=trainer_roots(len(members), remote_places) if local else 1,
-        local=local,
-        held=not reachable(observation, place),
+        {place: state.heads for place, state in before.items()},
+        home=trainer_place(observation),
+        trainer=names.member_name(observation.key, *TRAINER),
+        exposed=exposed,
+        held={place for place in members if not reachable(observation, place)},
     )
 
 
@@ -157,7 +153,7 @@ def _sync_millis(member: Candidate) -> int:
 def _plan(
     observation: Observation,
     place: Place,
-    routes: Routes,
+    trees: Trees,
     sampled: list[str],
     links: Mapping[Pair, LinkMemory],
     *,
@@ -165,14 +161,17 @@ def _plan(
     outside: Address | None,
 ) -> Plan:
     spec, key, home = observation.group.spec, observation.key, trainer_place(observation)
+    routes, host = trees.routes[place], trees.hosts.get(place)
     dialled = {parent for parents in routes.parents.values() for parent in parents}
+    heads = [(name, place) for name in routes.heads]
+    heads += [(name, host) for name in trees.routes[host].heads] if host is not None else []
     members = [
         MemberPlan(name=name, role="Rollout", relay=name in routes.relays, parents=list(parents))
         for name, parents in sorted(routes.parents.items())
     ]
     if place == home:
         members.insert(0, MemberPlan(name=names.member_name(key, *TRAINER), role="Trainer"))
-    senders = sorted({home, place} if routes.parents else set())
+    senders = sorted({home, place, host or place} if routes.parents else set())
     pairs = [Pair(sender, place) for sender in senders]
     return Plan(
         format_version=1,
@@ -190,7 +189,7 @@ def _plan(
         anchor_every=spec.sync.anchor_every,
         retention=spec.sync.retention,
         members=members,
-        endpoints=[member_endpoint(observation, name, place) for name in routes.heads if name in dialled],
+        endpoints=[member_endpoint(observation, name, where) for name, where in heads if name in dialled],
         links=[link_plan(pair, links.get(pair), spec.sync) for pair in pairs],
         lease=LeasePlan(
             duration_seconds=spec.lease.duration_seconds, renew_interval_seconds=spec.lease.renew_interval_seconds

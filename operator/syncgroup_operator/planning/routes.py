@@ -4,6 +4,9 @@ The members of a place stand in one order: its *heads* (relays, or a relay and i
 The first `roots` of them dial the trainer, everyone else the head that its number falls to. All parents of a member,
 standbys too, stand before it in that order, so that no failure of anybody can close a circle.
 
+Where the trainer has no room for all places, a place may have *guests*: the first members of other places, which follow
+its own members in that order and dial its heads (`nesting` says which).
+
 A head that lives stays. When the first one is lost, the second takes its place: the others have failed over to it by
 then. Which member is lost changes nobody's parents unless it was a head.
 """
@@ -49,6 +52,8 @@ class Routes:
     """Heads that have children; the first one receives for the place."""
     parents: Mapping[str, tuple[str, ...]]
     """Of every member, in its order; the trainer is named by `trainer`."""
+    guests: tuple[tuple[str, ...], ...] = ()
+    """Of every guest, the heads that it dials; none where too few members live to serve it."""
 
 
 def candidate(
@@ -79,14 +84,17 @@ def route(
     roots: int,
     local: bool = False,
     held: bool = False,
+    guests: int = 0,
+    above: Sequence[str] = (),
 ) -> Routes:
     """The tree of one place. `before`: its heads until now; `roots`: how many may dial the trainer; `local`: it is
     the trainer's own, which needs no relay while all of it may.
 
-    `held`: nothing can be seen of the place, so whoever was a head is one.
+    `held`: nothing can be seen of the place, so whoever was a head is one. `guests`: how many of other places it
+    serves; `above`: whom its own roots dial as guests, and the trainer only after them.
     """
     ordered = sorted(members, key=lambda member: member.slot)
-    relays = min(_relays_needed(len(ordered), roots, local=local), MAX_HEADS - 1)
+    relays = min(_relays_needed(len(ordered), roots, guests, local=local), MAX_HEADS - 1)
     wanted = 2 if relays == 1 else relays
     heads = _heads(ordered, before, wanted, held=held)
     relays = min(relays, len(heads))
@@ -95,24 +103,29 @@ def route(
     direct = 0
     for number, name in enumerate(line):
         found = _parents(number, roots, relays, len(heads))
-        named = [line[index] for index in found]
-        dials_trainer = number < roots or not found
+        named = list(above) if number < roots else [line[index] for index in found]
+        dials_trainer = not named
         if trainer is not None and (not dials_trainer or direct < MAX_FAN_OUT):
             direct += dials_trainer
             named.append(trainer)
         parents[name] = tuple(named[:MAX_PARENTS])
-    return Routes(tuple(heads), tuple(heads[:relays]), parents)
+    numbers = range(max(len(line), roots), max(len(line), roots) + guests)
+    served = (_parents(number, roots, relays, len(heads)) for number in numbers)
+    return Routes(
+        tuple(heads), tuple(heads[:relays]), parents, tuple(tuple(line[index] for index in found) for found in served)
+    )
 
 
 def trainer_roots(local_members: int, remote_places: int) -> int:
-    """How many of its own region may dial the trainer, beside one relay of every other place."""
+    """How many of its own region may dial the trainer, beside one relay of every other place that does."""
     return max(1, min(local_members, MAX_FAN_OUT - remote_places))
 
 
-def _relays_needed(members: int, roots: int, *, local: bool) -> int:
-    if members <= roots:
+def _relays_needed(members: int, roots: int, guests: int, *, local: bool) -> int:
+    served = max(members - roots, 0) + guests
+    if not served:
         return 0 if local else min(members, 1)
-    return -(-(members - roots) // MAX_FAN_OUT)
+    return -(-served // MAX_FAN_OUT)
 
 
 def _parents(number: int, roots: int, relays: int, heads: int) -> tuple[int, ...]:

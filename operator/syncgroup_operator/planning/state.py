@@ -133,6 +133,9 @@ class GroupState(WireModel):
         Field(max_length=MAX_LINK_MEMORIES),
         ListMap(("fromCluster", "fromRegion", "toCluster", "toRegion")),
     ] = Field(default_factory=list, description="What was learned about links.")
+    links_time: Time | None = Field(
+        None, description="When figures of links last went into plans, or the first ones began to wait for that."
+    )
     replacements_total: Count = Field(0, description="Members replaced since the group was created.")
     replacements: Annotated[list[MinuteCount], Field(max_length=WINDOW_MINUTES + 1), ListMap(("minute",))] = Field(
         default_factory=list, description="Replacements of the last hour."

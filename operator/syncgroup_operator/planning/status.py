@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import Any, Final
 
 from sync_runtime.contract.reports import LinkReport
 from sync_runtime.contract.status import (
@@ -32,6 +33,7 @@ from syncgroup_operator.planning.problems import Failure, TemplateProblem
 from syncgroup_operator.planning.state import PlaceState
 from syncgroup_operator.planning.trainers import trainer_place
 
+_FIGURES: Final = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
 NEARLY = 1.1
 """A figure within this factor of the one that was written is not written again."""
 
@@ -109,13 +111,10 @@ def _trainer_address(census: Census) -> tuple[str | None, int | None]:
 
 
 def _sync_millis(census: Census, before: int | None) -> int | None:
-    """Of the newest version that all have; until all have the next one, the last figure stands."""
-    reports = [row.report for row in census.ready]
-    if not reports or any(report is None or report.version is None for report in reports):
-        return before
-    versions = {(report.version.lineage, report.version.seq) for report in reports if report and report.version}
-    millis = [report.sync_millis for report in reports if report is not None and report.sync_millis is not None]
-    return max(millis, default=before) if len(versions) == 1 else before
+    """The slowest member's, each of the version that it serves: while versions move, reports are never all of one."""
+    reports = [row.report for row in census.ready if row.report is not None]
+    slowest = max((report.sync_millis for report in reports if report.sync_millis is not None), default=before)
+    return before if _nearly(before, slowest) else slowest
 
 
 def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
@@ -165,21 +164,25 @@ def _link(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -
     fresh = LinkStatus(
         from_region=link.from_region,
         codec=link.codec,
-        rate_bits_per_second=link.rate_bits_per_second,
-        rtt_micros=link.rtt_micros,
-        loss_ppm=link.loss_ppm,
         streams=link.streams,
         bucket_bytes=link.bucket_bytes,
-        utilisation_percent=link.utilisation_percent,
-        measured_time=clock.written(now),
         message=link.message,
+        **_figures(link, before, now),
     )
     if before is None:
         return fresh
-    figures = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
     settings = ("from_region", "codec", "streams", "bucket_bytes")
     same = all(getattr(before, one) == getattr(fresh, one) for one in settings)
-    return before if same and all(_nearly(getattr(before, one), getattr(fresh, one)) for one in figures) else fresh
+    return before if same and all(_nearly(getattr(before, one), getattr(fresh, one)) for one in _FIGURES) else fresh
+
+
+def _figures(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -> dict[str, Any]:
+    """What was measured and when. A sender that has sent nothing yet knows nothing: the last figures stand, if any."""
+    if link.payloads:
+        return {**{one: getattr(link, one) for one in _FIGURES}, "measured_time": clock.written(now)}
+    if before is None or before.from_region != link.from_region:
+        return {}
+    return {one: getattr(before, one) for one in (*_FIGURES, "measured_time")}
 
 
 def _nearly(before: int | None, after: int | None) -> bool:

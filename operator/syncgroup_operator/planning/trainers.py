@@ -1,7 +1,8 @@
 """The trainer's one seat: when its pod is made, for which term, and when it is replaced. Pure.
 
 Two trainers must never publish under one term. A term is allocated before a pod is asked for, is used once, and a lost
-trainer is fenced off by a new one before anything is done about its pod. What cannot be reached is left alone.
+trainer is fenced off by a new one before anything is done about its pod. What cannot be reached is left alone. One
+that has itself seen a later term than its own will never publish again, whatever our state says: it is lost, too.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def _keep_or_replace(
             work.remove(pod, reasons.POD_DELETED, "it was deleted, and nobody is left to end it", force=True)
     elif pod.phase == "Succeeded":  # training is done; what it published stays until somebody decides otherwise
         keep = Seat(TRAINER, sitting.place, create=True, term=term.term)
-    elif (loss := ended_loss(pod, cluster.nodes) or silent_loss(work, pod, cluster)) is not None:
+    elif (
+        loss := ended_loss(pod, cluster.nodes) or silent_loss(work, pod, cluster) or _fenced_loss(work, pod)
+    ) is not None:
         if _allowed(work, loss[0]):
             term = _allocated(term, seen_term)
             work.replaced(sitting, sitting.place, *loss, backs_off_s=_next_pause_s(work))
@@ -160,6 +163,14 @@ def _keep_or_replace(
         keep = Seat(TRAINER, sitting.place, create=True, term=term.term)
     work.seats.append(keep)
     return term
+
+
+def _fenced_loss(work: Work, pod: PodView) -> tuple[str, str] | None:
+    """A trainer that knows of its own successor: after a hub was restored from a backup, the only one who does."""
+    report = work.life(pod).report
+    if report is None or pod.term is None or not pod.term < report.term <= MAX_BELIEVED:
+        return None
+    return reasons.FENCED, f"it was made for term {pod.term} and has seen term {report.term}: it may not publish"
 
 
 def _may_begin(work: Work, sitting: Sitting) -> bool:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from sync_runtime.library.shards import Shard
 
-ENGINES: Mapping[str, str] = {"module": "sync_runtime.library.engines.module"}
+ENGINES: Mapping[str, str] = {
+    "module": "sync_runtime.library.engines.module",
+    "transformers": "sync_runtime.library.engines.transformers",
+}
 """Adapters by name."""
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sync_runtime.contract import names
 from sync_runtime.contract.names import GroupKey
 from sync_runtime.contract.patterns import DNS_1035, DNS_LABEL
+from tests.support.examples import examples
 
 labels = st.text("ab-0", max_size=62).map(lambda text: "a" + text.rstrip("-"))
 groups = st.builds(GroupKey, namespace=labels, name=labels)
@@ -19,7 +20,7 @@ GROUP = GroupKey("post-training", "grpo")
 
 
 @pytest.mark.timeout(20)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(group=groups, role=labels, index=st.integers(0, 10_000))
 def test_a_member_name_is_a_host_name_whatever_it_is_made_of(group: GroupKey, role: str, index: int) -> None:
     name = names.member_name(group, role, index)
@@ -28,7 +29,7 @@ def test_a_member_name_is_a_host_name_whatever_it_is_made_of(group: GroupKey, ro
 
 
 @pytest.mark.timeout(20)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(first=st.tuples(groups, labels, st.integers(0, 99)), second=st.tuples(groups, labels, st.integers(0, 99)))
 def test_different_members_have_different_names(
     first: tuple[GroupKey, str, int], second: tuple[GroupKey, str, int]

@@ -15,11 +15,12 @@ from sync_runtime.contract.policies import LeasePolicy
 from sync_runtime.contract.status import SyncClusterStatus, SyncGroupStatus
 from sync_runtime.contract.synccluster import SyncClusterSpec
 from sync_runtime.contract.syncgroup import SyncGroup, SyncGroupSpec
+from tests.support.examples import examples
 from tests.unit.contract.samples import EXAMPLES, minimal_cluster, minimal_group
 from tests.unit.contract.status_samples import cluster_status, group_status
 from tests.unit.contract.strategies import Document, syncclusters, syncgroups
 
-slow_to_draw = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow_to_draw = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def problems_of(document: object) -> list[str]:

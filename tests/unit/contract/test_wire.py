@@ -18,6 +18,7 @@ from sync_runtime.contract.errors import (
 )
 from sync_runtime.contract.plan import MAX_PLAN_BYTES, Plan
 from sync_runtime.contract.reports import MAX_REPORT_BYTES, MemberReport
+from tests.support.examples import examples
 from tests.unit.contract.wire_samples import member_report, plan
 
 REPORT_TEXT = json.dumps(member_report())
@@ -101,14 +102,14 @@ def is_model_or_our_error(data: bytes | str) -> None:
 
 
 @pytest.mark.timeout(20)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.binary(max_size=200) | st.text(max_size=100))
 def test_random_bytes_never_do_anything_else(data: bytes | str) -> None:
     is_model_or_our_error(data)
 
 
 @pytest.mark.timeout(20)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     position=st.integers(0, len(REPORT_TEXT)),
     cut=st.integers(0, 8),
@@ -126,7 +127,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 
 @pytest.mark.timeout(20)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(changes=st.dictionaries(st.sampled_from(sorted(member_report())), values, min_size=1, max_size=3))
 def test_a_report_with_anything_in_its_fields_never_does_anything_else(changes: dict[str, Any]) -> None:
     is_model_or_our_error(json.dumps({**member_report(), **changes, "formatVersion": 1}))

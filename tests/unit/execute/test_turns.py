@@ -18,7 +18,8 @@ async def one(turns: Turns, name: str, log: list[str], work: asyncio.Event) -> N
 
 def test_passes_begin_in_order_and_no_more_than_allowed() -> None:
     async def scenario() -> tuple[list[str], list[str]]:
-        turns, log, work = Turns(at_once=2, longest_s=60.0), [], asyncio.Event()
+        turns, work = Turns(at_once=2, longest_s=60.0), asyncio.Event()
+        log: list[str] = []
         passes = [asyncio.create_task(one(turns, name, log, work)) for name in "abc"]
         await asyncio.sleep(0.01)
         before = list(log)
@@ -33,7 +34,8 @@ def test_passes_begin_in_order_and_no_more_than_allowed() -> None:
 
 def test_a_pass_that_waits_long_loses_its_turn_and_goes_on() -> None:
     async def scenario() -> list[str]:
-        turns, log, work = Turns(at_once=1, longest_s=0.02), [], asyncio.Event()
+        turns, work = Turns(at_once=1, longest_s=0.02), asyncio.Event()
+        log: list[str] = []
         stuck = asyncio.create_task(one(turns, "stuck", log, work))
         await asyncio.sleep(0)
         done = asyncio.Event()
@@ -48,7 +50,8 @@ def test_a_pass_that_waits_long_loses_its_turn_and_goes_on() -> None:
 
 def test_a_turn_that_was_ended_early_is_given_back_once() -> None:
     async def scenario() -> list[str]:
-        turns, log = Turns(at_once=1, longest_s=0.01), []
+        turns = Turns(at_once=1, longest_s=0.01)
+        log: list[str] = []
         async with turns.taken() as end:
             end()
             end()

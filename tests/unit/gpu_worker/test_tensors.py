@@ -169,13 +169,23 @@ def test_access_comes_from_the_argument_else_from_the_environment() -> None:
     found = LibrarySettings.read(None, environment, gpu_access="InProcess", worker_socket="/v")
     assert (found.gpu_access, found.worker_socket) == ("InProcess", "/v")
     assert LibrarySettings.read(None, {}).gpu_access == "InProcess"
+
+
+def test_a_worker_is_looked_for_beside_its_sidecar() -> None:
+    assert LibrarySettings.read(None, {}).worker_socket == "/run/syncgroup/gpu-worker.sock"
+    assert LibrarySettings.read(None, {"SYNCGROUP_SOCKET": "/a/sidecar.sock"}).worker_socket == "/a/gpu-worker.sock"
+    assert LibrarySettings.read("sidecar.sock", {}).worker_socket == "gpu-worker.sock"
+
+
+def test_another_access_is_refused() -> None:
     with pytest.raises(SettingsError, match="InProcess, CudaIpc"):
         LibrarySettings.read(None, {}, gpu_access="Rdma")
 
 
 @pytest.mark.timeout(60)
 def test_the_worker_loads_nothing_that_a_torch_image_does_not_have() -> None:
-    program = "import sync_runtime.gpu_worker.__main__, sys; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
+    modules = "sync_runtime.gpu_worker.__main__, sync_runtime.gpu_worker.server"
+    program = f"import {modules}, sys; print(*sorted({{n.partition('.')[0] for n in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert {"numpy", "torch"} <= loaded

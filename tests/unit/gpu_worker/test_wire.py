@@ -73,3 +73,10 @@ def test_a_greeting_that_trickles_in_has_one_deadline(ends: tuple[Wire, socket.s
     finally:
         is_over.set()
         thread.join()
+
+
+def test_whoever_sends_after_the_end_hears_why_it_ended(ends: tuple[Wire, socket.socket]) -> None:
+    wire, _ = ends
+    wire.end(LocalProtocolError("it broke the rules"))
+    with pytest.raises(LocalProtocolError, match="it broke the rules"):
+        wire.send(x.Activate(1))

@@ -60,7 +60,7 @@ def test_keys_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> Non
 def test_the_uid_is_the_one_that_group_toml_means(tmp_path: Path) -> None:
     text = """
         group = "demo"
-        members = [{name = "t", role = "Trainer", region = "here", listen = "127.0.0.1:0"}]
+        members = [{name = "t", role = "Trainer", region = "here", listen = "127.0.0.1:7443"}]
     """
     (tmp_path / "group.toml").write_text(text)
     assert load_group(tmp_path / "group.toml").group_uid == UID

@@ -185,13 +185,15 @@ def test_the_report_says_what_was_measured_and_why_the_link_is_used_so() -> None
     assert (report.rtt_micros, report.min_rtt_micros, report.congestion_control) == (100_000, 90_000, "bbr")
     assert report.streams == controller.decision.streams
     assert report.message == controller.decision.reason
+    assert report.utilisation_percent is not None
     assert 95 <= report.utilisation_percent <= 100
 
 
 def test_a_link_without_payloads_has_a_report_too() -> None:
     report = LinkMeter(ENDS).report(LinkController(None, bounds(2)))
-    assert (report.payloads, report.rate_bits_per_second, report.utilisation_percent) == (0, 0, 0)
-    assert report.congestion_control == "unknown"
+    assert (report.payloads, report.congestion_control) == (0, "unknown")
+    measured = {"rateBitsPerSecond", "capacityBitsPerSecond", "rttMicros", "minRttMicros", "lossPpm"}
+    assert not {*measured, "utilisationPercent"} & set(report.to_document()), "what nobody measured is absent, not 0"
 
 
 @pytest.mark.parametrize("name", ["", "BBR", "x" * 17, "bbr\n", "b b"])

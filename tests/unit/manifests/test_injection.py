@@ -8,6 +8,7 @@ import pytest
 
 from sync_runtime.contract import names
 from sync_runtime.contract.syncgroup import SyncGroup
+from sync_runtime.library.settings import LibrarySettings
 from sync_runtime.settings import from_environment
 from syncgroup_operator.manifests.inputs import LibraryFacts
 from syncgroup_operator.manifests.pods import pod, template_hashes
@@ -272,6 +273,18 @@ def test_a_shared_gpu_is_the_same_claim_in_both_containers() -> None:
     plain = eu_pod(group(rollout={"template": shared}))["spec"]
     assert "shareProcessNamespace" not in plain
     assert "claims" not in named(plain["initContainers"], names.RUNTIME_CONTAINER)["resources"]
+
+
+def test_a_user_process_looks_for_the_gpu_worker_where_its_sidecar_runs_it() -> None:
+    engine = {**ENGINE, "securityContext": {"runAsUser": 1000}, "resources": {"claims": [{"name": "gpu"}]}}
+    spec = eu_pod(group(rollout={"template": template(containers=[engine])}, sync={"gpuAccess": "CudaIpc"}))["spec"]
+    sidecar, (user,) = named(spec["initContainers"], names.RUNTIME_CONTAINER), spec["containers"]
+    runs, looks = from_environment(environment(sidecar)), LibrarySettings.read(None, environment(user))
+    assert (runs.gpu_access, looks.gpu_access) == ("CudaIpc", "CudaIpc")
+    assert str(runs.worker_socket) == looks.worker_socket
+    shared = mounts(sidecar)[names.RUN_VOLUME]
+    assert mounts(user)[names.RUN_VOLUME] == shared == str(runs.worker_socket.parent)
+    assert sidecar["securityContext"]["runAsUser"] == 1000, "memory is shared by its user"
 
 
 def test_variables_of_the_spec_reach_the_sidecar_and_win_over_its_home() -> None:

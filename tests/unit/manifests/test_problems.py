@@ -156,7 +156,8 @@ def test_two_spellings_of_the_service_account_are_both_judged() -> None:
 CLAIMED = {
     **template(resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]),
 }
-CLAIMED["spec"]["containers"] = [{**ENGINE, "resources": {"claims": [{"name": "gpu"}]}}]
+OWNER = {"securityContext": {"runAsUser": 1000}}
+CLAIMED["spec"]["containers"] = [{**ENGINE, **OWNER, "resources": {"claims": [{"name": "gpu"}]}}]
 SHARING = {"frankfurt": {"shares_devices": True}, "local": {"shares_devices": True}}
 
 
@@ -167,7 +168,7 @@ def sharing(rollout: dict[str, Any], **views: Any) -> list[TemplateProblem]:
 
 def test_a_shared_gpu_needs_a_claim_and_a_cluster_that_has_claims() -> None:
     assert sharing({"template": CLAIMED}) == []
-    (no_claim,) = sharing({})
+    (no_claim,) = sharing({"template": template(**OWNER)})
     assert (no_claim.reason, no_claim.field) == (reasons.NO_DEVICE_SHARING, f"{FIRST}.resources.claims")
     (no_cluster,) = sharing({"template": CLAIMED}, frankfurt={"shares_devices": False})
     assert (no_cluster.reason, no_cluster.field) == (reasons.NO_DEVICE_SHARING, "spec.sync.gpuAccess")
@@ -182,6 +183,19 @@ def test_a_shared_gpu_needs_a_shared_process_namespace() -> None:
     apart = {**CLAIMED, "spec": {**CLAIMED["spec"], "shareProcessNamespace": False}}
     (problem,) = sharing({"template": apart})
     assert (problem.reason, problem.field) == (reasons.TEMPLATE_CONFLICT, f"{TEMPLATE}.spec.shareProcessNamespace")
+
+
+@pytest.mark.parametrize("context", [None, {}, {"runAsUser": 0}])
+def test_a_shared_gpu_needs_one_user_that_is_not_root(context: dict[str, int] | None) -> None:
+    """torch shares its reference counts in files that only their owner may open."""
+    (container,) = CLAIMED["spec"]["containers"]
+    unknown = {**CLAIMED, "spec": {**CLAIMED["spec"], "containers": [{**container, "securityContext": context}]}}
+    (problem,) = sharing({"template": unknown})
+    field = f"{FIRST}.securityContext.runAsUser"
+    assert (problem.reason, problem.field) == (reasons.TEMPLATE_CONFLICT, field)
+    assert "set it to the user of this image" in problem.message
+    of_the_pod = {**unknown, "spec": {**unknown["spec"], **OWNER}}
+    assert (sharing({"template": of_the_pod}) == []) is (not context)
 
 
 def test_metadata_that_no_template_has_is_refused() -> None:

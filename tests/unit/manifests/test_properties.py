@@ -16,6 +16,7 @@ from syncgroup_operator.manifests.inputs import pod_inputs
 from syncgroup_operator.manifests.parts import part_of
 from syncgroup_operator.manifests.pods import pod, template_hashes
 from syncgroup_operator.manifests.problems import problems_of
+from tests.support.examples import examples
 from tests.unit.manifests.samples import EU_SEAT, EXTRAS, IMAGE, LIBRARY, UID, clusters, group, observation
 
 pytestmark = pytest.mark.timeout(60)
@@ -109,7 +110,7 @@ def keeps(theirs: Any, ours: Any) -> bool:
     return bool(theirs == ours)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(template=templates(), runtime=runtimes, access=accesses, avoid=st.lists(words, max_size=2, unique=True))
 def test_a_template_without_a_problem_becomes_a_pod_that_keeps_all_of_it(
     template: Document, runtime: Document, access: str, avoid: list[str]
@@ -146,7 +147,7 @@ def hostile_templates(draw: st.DrawFn) -> Document:
     return {"spec": spec, "metadata": metadata}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(template=hostile_templates(), access=accesses)
 def test_whatever_stands_in_a_template_ends_in_problems_or_in_a_pod(template: Document, access: str) -> None:
     of = group(rollout={"template": template}, sync={"gpuAccess": access})
@@ -163,7 +164,7 @@ quantities = st.from_regex(
 ).filter(lambda text: text.isascii() and len(text) <= 32)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @example(request=0, limit="0E1000000000000000000")
 @given(request=quantities | st.integers(0, 2**53 - 1), limit=quantities | st.integers(0, 2**53 - 1))
 def test_any_quantity_that_the_contract_allows_can_be_judged(request: int | str, limit: int | str) -> None:

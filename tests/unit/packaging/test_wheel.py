@@ -71,5 +71,5 @@ def test_both_commands_start_the_same_function(wheel: zipfile.ZipFile) -> None:
 def test_the_wheel_alone_depends_on_nothing(wheel: zipfile.ZipFile) -> None:
     metadata = HeaderParser().parsestr(read(wheel, "METADATA"))
     assert [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line] == []
-    assert set(metadata.get_all("Provides-Extra", [])) == {"operator", "sidecar", "library", "dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"operator", "sidecar", "library", "examples", "dev"}
     assert metadata["Requires-Python"] == ">=3.11"

@@ -18,6 +18,7 @@ from syncgroup_operator.planning.leases import judge
 from syncgroup_operator.planning.observation import Observation, Slot
 from syncgroup_operator.planning.plans import digest_of
 from syncgroup_operator.planning.state import GroupState
+from tests.support.examples import examples
 from tests.unit.planning.world import World, fill, group, shuffled
 
 CONCURRENT, PER_HOUR = 2, 9
@@ -41,6 +42,7 @@ EVENTS = st.one_of(
     st.tuples(st.sampled_from(["restart", "crash", "restore", "suspend", "template"]), st.none()),
     st.tuples(st.just("jump"), st.integers(-90_000, 90_000)),
     st.tuples(st.just("scale"), st.integers(0, 6)),
+    st.tuples(st.just("fence"), st.integers(1, 40)),
 )
 
 
@@ -152,6 +154,8 @@ def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
         world.pass_time(1.0, wall_jump_s=float(detail))
         if detail > 0:
             watcher.forget()  # by the clock, hours have passed
+    elif event == "fence":
+        world.reports[Slot("trainer", 0)] = {"term": detail}
     else:
         edit(world, event, detail)
 
@@ -183,8 +187,8 @@ def edit(world: World, event: str, detail: object) -> None:
         world.change(rollouts=[{**eu, "replicas": detail}, asia])
 
 
-@pytest.mark.timeout(120)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(examples(120))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, min_size=1, max_size=25))
 def test_limits_and_routes_hold_and_the_world_settles(events: list[tuple[str, object]]) -> None:
     world = World(group(*ROLLOUTS, lease=LEASE))
@@ -228,6 +232,9 @@ def settle_down(watcher: Watcher) -> None:
     wanted = {(seat.slot, seat.place) for seat in decision.seats}
     assert wanted == {(pod.slot, pod.place) for one in world.clusters.values() for pod in one.pods.values()}
     assert all(world.is_up(pod) for one in world.clusters.values() for pod in one.pods.values())
+    term = world.pod("trainer", 0).term
+    assert term is not None
+    assert term >= world.reports.get(Slot("trainer", 0), {}).get("term", 0), "it knows of a later one than itself"
 
 
 def test_a_restored_state_never_gives_out_a_term_or_revision_again() -> None:

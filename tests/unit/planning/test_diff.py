@@ -16,6 +16,7 @@ from syncgroup_operator.planning.decision import Decision, Removal
 from syncgroup_operator.planning.diff import Action, Apply, Delete, Relabel, Wanted, diff
 from syncgroup_operator.planning.observation import ChildView, ObjectKey, Observation
 from syncgroup_operator.planning.state import GroupState
+from tests.support.examples import examples
 from tests.unit.planning.world import UID, World, fill, group
 
 SERVICE = {
@@ -117,7 +118,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_any_document_covers_itself_and_additions_do_not_matter(wanted: dict[str, Any], more: dict[str, Any]) -> None:
     assert covers(wanted, wanted)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,8 +12,10 @@ from sync_runtime.contract.reports import LinkReport, MemberReport
 from sync_runtime.contract.sync import Sync
 from syncgroup_operator.planning.leases import Life
 from syncgroup_operator.planning.links import (
+    ADOPT_EVERY_S,
     CONFIRMED_BY_PAYLOADS,
     Pair,
+    adopt,
     learn,
     link_plan,
     pair_of,
@@ -20,6 +23,7 @@ from syncgroup_operator.planning.links import (
 )
 from syncgroup_operator.planning.observation import Place, Slot
 from syncgroup_operator.planning.state import GroupState, LinkMemory
+from tests.support.examples import examples
 from tests.unit.contract import wire_samples
 from tests.unit.planning.world import World, fill, group
 
@@ -118,7 +122,7 @@ def test_links_of_places_that_left_the_group_are_forgotten_and_foreign_ones_neve
     assert reported_links([Life("Expired", report=life.report)], ours) == {}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.integers(0, 10**6), st.integers(0, 64)),
@@ -140,14 +144,22 @@ def test_any_reports_give_a_plan_inside_the_bounds(figures: list[tuple[int, int,
     assert 1 <= plan.streams.seed <= most
 
 
+def told(sender: str, receiver: str, payloads: int, megabits: int) -> dict[str, Any]:
+    """A link of the worlds below, as its sender reports it."""
+    clusters = {"us": "local", "asia": "far", "india": "far"}
+    ends = {"fromCluster": clusters[sender], "fromRegion": sender, "toCluster": clusters[receiver]}
+    rate = {"payloads": payloads, "rateBitsPerSecond": megabits * 10**6}
+    return {**wire_samples.link_report(), **ends, "toRegion": receiver, "peer": f"from-{sender}", **rate}
+
+
 def test_noise_in_reports_makes_no_new_plan_and_no_new_state() -> None:
     world = World(group({"name": "asia", "cluster": "far", "region": "asia", "replicas": 2}))
     fill(world)
-    ends = {"fromCluster": "local", "fromRegion": "us", "toCluster": "far", "toRegion": "asia"}
+    world.reports[Slot("trainer", 0)] = {"links": [told("us", "asia", 4, 500)]}
+    world.settle(2 * ADOPT_EVERY_S)
     states = set()
     for payloads, rate in enumerate((500, 470, 530, 450, 560, 480, 700, 400), start=5):
-        link = {**wire_samples.link_report(), **ends, "payloads": payloads, "rateBitsPerSecond": rate * 10**6}
-        world.reports[Slot("trainer", 0)] = {"links": [link]}
+        world.reports[Slot("trainer", 0)] = {"links": [told("us", "asia", payloads, rate)]}
         world.pass_time(10.0)
         states.add(world.step().state.to_json())
     assert len(states) == 1
@@ -156,3 +168,76 @@ def test_noise_in_reports_makes_no_new_plan_and_no_new_state() -> None:
     world.restart()
     world.pass_time(1.0)
     assert world.step().state.to_json() in states
+
+
+def test_links_that_are_measured_one_after_the_other_make_one_new_plan_for_all_of_them() -> None:
+    world = World(
+        group(
+            {"name": "asia", "cluster": "far", "region": "asia", "replicas": 2},
+            {"name": "india", "cluster": "far", "region": "india", "replicas": 2},
+        )
+    )
+    fill(world)
+    before = GroupState.from_json(world.state)
+    measured = [
+        ("trainer", "us", "asia"),
+        ("asia", "asia", "asia"),
+        ("india", "india", "india"),
+        ("trainer", "us", "india"),
+    ]
+    revisions = set()
+    for number in range(16):
+        for role, sender, receiver in measured[number : number + 1]:
+            links = [*world.reports.get(Slot(role, 0), {}).get("links", ()), told(sender, receiver, 3, 100)]
+            world.reports[Slot(role, 0)] = {"links": links}
+        world.pass_time(ADOPT_EVERY_S / 10)
+        revisions.add(world.step().state.revision)
+    assert revisions == {before.revision, before.revision + 1}
+    assert len(GroupState.from_json(world.state).links) == len(measured)
+
+
+def test_who_waits_for_new_figures_is_woken_for_them() -> None:
+    world = World(group({"name": "asia", "cluster": "far", "region": "asia", "replicas": 2}))
+    fill(world)
+    world.reports[Slot("trainer", 0)] = {"links": [told("us", "asia", 4, 500)]}
+    world.pass_time(1.0)
+    decision = world.step()
+    assert not decision.state.links
+    assert decision.wake_besides_s is not None
+    world.pass_time(decision.wake_besides_s)
+    assert world.step().state.links
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(0.1, 50.0), st.sampled_from(["asia", "india"]), st.integers(1, 4), st.integers(1, 10**4)
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(STEPS)
+def test_however_links_move_plans_follow_at_intervals_and_in_the_end(steps: list[tuple[float, str, int, int]]) -> None:
+    places = [Place("local", "us"), Place("far", "asia"), Place("far", "india")]
+    known: Mapping[Pair, LinkMemory] = {}
+    reports: dict[Pair, LinkReport] = {}
+    counts = dict.fromkeys(("asia", "india"), 0)
+    since, now, changed = None, NOW, [NOW - datetime.timedelta(days=1)]
+    last = [(ADOPT_EVERY_S / 2, place, CONFIRMED_BY_PAYLOADS, 700) for place in counts] * 6
+    for wait_s, place, payloads, megabits in [*steps, *last]:
+        now += datetime.timedelta(seconds=wait_s)
+        counts[place] += payloads
+        one = LinkReport.parse(told("us", place, counts[place], megabits))
+        reports[pair_of(one)] = one
+        adoption = adopt(known, learn(known, reports, AUTO, places, now), since, now)
+        if plans_of(adoption.links) != plans_of(known):
+            assert (now - changed[-1]).total_seconds() >= ADOPT_EVERY_S
+            changed.append(now)
+        known, since = adoption.links, adoption.since
+    assert adoption.wait_s is None
+    assert {round(memory.rate_bits_per_second / 7e8) for memory in known.values()} == {1}
+
+
+def plans_of(links: Mapping[Pair, LinkMemory]) -> dict[Pair, LinkPlan]:
+    return {pair: link_plan(pair, memory, AUTO) for pair, memory in links.items()}

@@ -18,6 +18,7 @@ from syncgroup_operator.planning.routes import (
     route,
     trainer_roots,
 )
+from tests.support.examples import examples
 
 TRAINER = "trainer"
 
@@ -50,7 +51,7 @@ def assert_is_sound(routes: Routes, found: list[Candidate], roots: int) -> None:
     assert firsts[TRAINER] <= max(roots, MAX_FAN_OUT)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.sampled_from([SERVING, LIVE, STARTING, ABSENT, LOST]), max_size=400),
     st.lists(st.integers(0, 450), max_size=30, unique=True),

@@ -210,7 +210,7 @@ def test_versions_lag_and_link_figures_come_from_reports() -> None:
         world.reports[Slot(*slot)] = {"version": {"lineage": "a", "seq": seq}, "syncMillis": 100 + seq}
     found = status(world)
     assert found.version is not None
-    assert (found.version.seq, found.version.step, found.lag_versions, found.sync_millis) == (9, 90, 3, None)
+    assert (found.version.seq, found.version.step, found.lag_versions, found.sync_millis) == (9, 90, 3, 109)
     asia, eu = found.regions
     assert (asia.lag_versions, eu.lag_versions) == (3, 1)
     assert asia.link is not None
@@ -219,8 +219,14 @@ def test_versions_lag_and_link_figures_come_from_reports() -> None:
     for slot in world.reports:
         world.reports[slot] = {**world.reports[slot], "version": {"lineage": "a", "seq": 9}}
     link["rateBitsPerSecond"] = 475_000_000
+    world.reports[Slot("eu", 0)]["syncMillis"] = 112
     found = status(world)
-    assert (found.lag_versions, found.sync_millis) == (0, 109)
+    assert (found.lag_versions, found.sync_millis) == (0, 109)  # nearly the same is not written again
+    world.reports[Slot("eu", 0)]["syncMillis"] = 900
+    assert status(world).sync_millis == 900
+    for slot in world.reports:
+        world.reports[slot].pop("syncMillis", None)
+    assert status(world).sync_millis == 900  # nobody knows better
     assert shown(found, "LinksHealthy") == ("True", reasons.MEASURED)
     assert found.regions[0].link == asia.link  # nearly the same is not written again
     world.reports[Slot("trainer", 0)]["links"] = [{**link, "rateBitsPerSecond": 100_000_000}]
@@ -228,6 +234,29 @@ def test_versions_lag_and_link_figures_come_from_reports() -> None:
     after = status(world).regions[0].link
     assert after is not None
     assert (after.rate_bits_per_second, after.measured_time) == (100_000_000, "2027-01-31T12:00:35.000Z")
+
+
+def test_a_link_that_nothing_was_sent_over_shows_no_figures_and_takes_none_away() -> None:
+    world = running(sync={"codec": "Fast"})
+    ends = {"fromCluster": "local", "fromRegion": "us", "toCluster": "far", "toRegion": "asia"}
+    measured = {**wire_samples.link_report(), **ends}
+    figures = {"rateBitsPerSecond", "capacityBitsPerSecond", "rttMicros", "minRttMicros", "lossPpm"}
+    idle = {key: value for key, value in measured.items() if key not in {*figures, "utilisationPercent"}}
+    idle["payloads"] = 0
+    world.reports[Slot("trainer", 0)] = {"links": [idle]}
+    found = status(world)
+    assert shown(found, "LinksHealthy") == ("Unknown", reasons.NOT_MEASURED)
+    first = found.regions[0].link
+    assert first is not None
+    assert set(first.to_document()) == {"fromRegion", "codec", "streams", "bucketBytes", "message"}
+    world.reports[Slot("trainer", 0)] = {"links": [measured]}
+    second = status(world).regions[0].link
+    assert second is not None
+    assert (second.rate_bits_per_second, second.rtt_micros) == (472_000_000, 101_200)
+    world.reports[Slot("trainer", 0)] = {"links": [{**idle, "streams": 4}]}  # a sender that began anew
+    world.pass_time(5.0)
+    third = status(world).regions[0].link
+    assert third == second.model_copy(update={"streams": 4}), "the last figures stand, with their time"
 
 
 def test_replacements_are_kept_newest_first_and_capped() -> None:

@@ -145,6 +145,28 @@ def test_terms_that_anybody_saw_are_not_given_out_again_but_absurd_ones_are_igno
     assert world.decide().state.term == 41
 
 
+def test_a_trainer_that_has_seen_a_later_term_than_its_own_is_replaced_and_its_successor_is_later_still() -> None:
+    world = running()
+    old = world.pod("trainer", 0)
+    world.reports[TRAINER] = {"term": 6}
+    decision = world.step()
+    (removal,) = decision.removals
+    assert (removal.pod.uid, removal.reason, removal.force) == (old.uid, reasons.FENCED, True)
+    assert (decision.state.term, {plan.term for plan in decision.plans.values()}) == (7, {7})
+    assert "seen term 6" in (decision.replacements[0].message or "")
+    world.settle(60.0)  # its successor has seen as much and was made for more
+    assert (world.pod("trainer", 0).term, state_of(world).replacements_total) == (7, 1)
+
+
+def test_a_trainer_that_has_seen_its_own_term_or_an_absurd_one_stays() -> None:
+    world = running()
+    before = world.pod("trainer", 0)
+    for term in (0, before.term, MAX_BELIEVED + 1):
+        world.reports[TRAINER] = {"term": term}
+        world.settle(30.0)
+    assert world.pod("trainer", 0) is before
+
+
 def test_only_reports_of_the_plan_or_its_annotations_raise_the_revision() -> None:
     world = running()
     before = state_of(world).revision

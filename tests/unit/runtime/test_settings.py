@@ -51,6 +51,12 @@ def test_a_rollout_has_no_term_of_its_own() -> None:
     assert (settings.role, settings.term) == ("rollout", 0)
 
 
+def test_a_gpu_worker_is_wanted_where_the_operator_says_so_and_listens_beside_the_sidecar() -> None:
+    assert from_environment(ENVIRONMENT).gpu_access == "InProcess"
+    settings = from_environment(ENVIRONMENT | {names.ENV_GPU_ACCESS: "CudaIpc", names.ENV_SOCKET: "/run/a/s.sock"})
+    assert (settings.gpu_access, settings.worker_socket) == ("CudaIpc", Path("/run/a/gpu-worker.sock"))
+
+
 def test_sizes_and_addresses_can_be_given() -> None:
     given = {names.ENV_RING_BYTES: "4096", names.ENV_SPOOL_BYTES: "8192", names.ENV_LISTEN: "[::1]:9"}
     settings = from_environment(ENVIRONMENT | given)
@@ -67,6 +73,7 @@ def test_sizes_and_addresses_can_be_given() -> None:
         (names.ENV_RING_BYTES, "0"),
         (names.ENV_SPOOL_BYTES, "9" * 5000),
         (names.ENV_CONTROL, "7480"),
+        (names.ENV_GPU_ACCESS, "cuda"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(name: str, value: str) -> None:

@@ -76,6 +76,10 @@ def test_all_members_of_a_group_agree_on_its_uid_without_a_server(tmp_path: Path
         (('listen = "127.0.0.1:7443"', ""), "need `listen`"),
         (('group = "demo"', 'group = "demo"\ncolour = "red"'), "colour"),
         (('group = "demo"', "group = demo"), "is not TOML"),
+        (("127.0.0.1:7444", "127.0.0.1:99999"), r"members\[1\].listen: must be an address"),
+        (("127.0.0.1:7443", "127.0.0.1:0"), r"members\[0\].listen: must be an address that others can dial"),
+        (("127.0.0.1:7443", "my host:7443"), r"members\[0\].listen: must be an address"),
+        (('name = "eu-1"', 'name = "eu-1"\ncontrol = "7480"'), r"members\[2\].control: must be an address"),
     ],
 )
 def test_a_file_that_cannot_work_is_refused_in_a_sentence(

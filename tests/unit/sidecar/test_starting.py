@@ -61,8 +61,9 @@ def test_a_config_needs_a_member(complaint: Callable[..., str], group: Group) ->
 def test_without_a_config_the_environment_must_say_everything(
     complaint: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(names.ENV_GROUP, raising=False)
-    assert names.ENV_GROUP in complaint(alone=True)
+    monkeypatch.setenv(names.ENV_GROUP, "demo")
+    monkeypatch.delenv(names.ENV_ROLE, raising=False)
+    assert names.ENV_ROLE in complaint(alone=True)
 
 
 def test_a_file_that_is_not_there(complaint: Callable[..., str], tmp_path: Path) -> None:

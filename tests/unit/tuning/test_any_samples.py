@@ -12,6 +12,7 @@ from sync_runtime.contract.errors import ContractError
 from sync_runtime.tuning.controller import LinkController
 from sync_runtime.tuning.samples import PayloadSample
 from sync_runtime.tuning.state import LinkState
+from tests.support.examples import examples
 from tests.support.linksim import bounds
 
 reals = st.one_of(
@@ -63,7 +64,7 @@ def check(controller: LinkController, fewest: int, most: int) -> None:
     assert controller.estimates.inflation >= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(happenings, st.integers(1, 6), st.integers(0, 20))
 @pytest.mark.timeout(20)
 def test_any_samples_leave_a_controller_that_works(

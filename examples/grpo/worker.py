@@ -1,0 +1,71 @@
+"""A rollout worker's program: takes tasks, answers them under the version that the lease names, switches in between.
+
+python -m examples.grpo.worker
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sync_runtime import Generation, Subscriber, Worker
+from sync_runtime.errors import WorkRefusedError
+from sync_runtime.library.engines.transformers import engine_copy
+
+from . import settings as run_settings
+from .model import WIRE, load, make_deterministic
+from .rollout import Request, roll_out
+
+OPEN_S = 300.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Until it is ended, or nothing came for `--idle-s`."""
+    parser = argparse.ArgumentParser(prog="grpo.worker", description="GRPO over SyncGroup: a rollout worker.")
+    parser.add_argument("--gguf", type=Path, help="file of SmolLM2, where it is not in the cache")
+    parser.add_argument("--socket", help="the sidecar's; in a pod it is known")
+    parser.add_argument("--deterministic", action="store_true", help="one thread, kernels that repeat")
+    parser.add_argument("--idle-s", type=float, help="end when no task came for so long")
+    run_settings.add_arguments(parser)
+    found = parser.parse_args(arguments)
+    if found.deterministic:
+        make_deterministic()
+    engine = engine_copy(load(run_settings.from_arguments(found), found.gguf).model, WIRE)
+    with Subscriber(engine, engine="transformers", socket=found.socket, timeout=OPEN_S, patience=OPEN_S) as subscriber:
+        serve(engine, subscriber, found.socket, found.idle_s)
+    return 0
+
+
+def serve(engine: Any, subscriber: Subscriber, socket: str | None, idle_s: float | None) -> None:
+    """Answers task after task. Weights change only between two of them."""
+    generation = Generation(engine, subscriber, switch="asked")
+    worker = Worker(subscriber, socket=socket)
+
+    def generate(*inputs: Any, **options: Any) -> Any:
+        return generation.generate(*inputs, **options).output
+
+    for task in worker.tasks(timeout=idle_s, activate=True):
+        began = time.monotonic()
+        rollout = roll_out(generate, Request.from_bytes(task.payload))
+        spent_s = time.monotonic() - began
+        try:
+            task.complete(rollout.to_bytes(), tokens=rollout.tokens)
+        except WorkRefusedError as error:  # the lease ran out, or the trainer went back: somebody else has it now
+            _say(task=task.id, refused=str(error))
+            continue
+        subscriber.note(tokens_per_second=round(rollout.tokens / max(spent_s, 1e-6)))
+        _say(task=task.id, seq=task.version.seq, tokens=rollout.tokens)
+    worker.close()
+
+
+def _say(**facts: object) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

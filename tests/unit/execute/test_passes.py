@@ -1,0 +1,56 @@
+"""What a pass may leave to the next one, and what passes owe to everybody else in the process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sync_runtime.contract.names import GroupKey
+from syncgroup_operator.execute.act import pressing
+from syncgroup_operator.execute.engine import Engine
+from syncgroup_operator.planning.diff import Action, Apply, Delete
+from syncgroup_operator.planning.observation import ObjectKey
+from syncgroup_operator.settings import OperatorSettings
+
+KEY = GroupKey("rl", "policy")
+
+
+def pod(name: str, instead_of: str = "") -> Apply:
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "rl"}}
+    return Apply("local", document, instead_of=instead_of)
+
+
+def test_successors_come_before_everything_else_and_the_rest_is_left_to_the_next_pass() -> None:
+    successor = pod("policy-eu-0", instead_of="u1")
+    gone = Delete("local", ObjectKey("Pod", "rl", "policy-eu-7"), "u7", None)
+    actions: list[Action] = [pod("policy-eu-1"), successor, gone]
+    assert pressing(actions) == ([successor], True)
+    assert pressing([successor]) == ([successor], False)
+    assert pressing([actions[0], gone]) == ([actions[0], gone], False)
+    assert pressing([]) == ([], False)
+
+
+def test_passes_that_wait_for_nothing_let_the_watches_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> int:
+        engine = Engine(OperatorSettings(kubeconfig=Path("none")))
+        passes = 0
+
+        async def one(key: GroupKey) -> None:
+            nonlocal passes
+            passes += 1
+            engine.queue.done(key, again_after_s=0.0)
+            if passes == 1000:
+                engine.queue.close()
+
+        monkeypatch.setattr(engine, "_one", one)
+        engine.queue.wake(KEY)
+        working = asyncio.create_task(engine._work())
+        reads = 0
+        while not working.done():
+            await asyncio.sleep(0)
+            reads += 1
+        return reads
+
+    assert asyncio.run(scenario()) >= 1000
