@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import secrets
 import signal
 import socket
 import time
@@ -16,6 +18,8 @@ from syncgroup.cli import main
 from tests.support.sidecars import SidecarProcess
 
 START_TIMEOUT_S = 30.0
+_FIRST_PORT, _PORTS = 20_000, 10_000
+"""Below the range of outgoing connections, which members make to each other all the time."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,12 @@ TRAINER = Member("trainer-0", "us", role="Trainer")
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody has now, and that the kernel gives to no outgoing connection before it is listened on."""
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_PORTS)  # tests share the seed of `random`, and so would their ports
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Group:

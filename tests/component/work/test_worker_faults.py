@@ -130,6 +130,26 @@ def test_a_connection_that_breaks_costs_nothing(group: InsideGroup) -> None:
         assert figures['work_results_total{reason="Counted"}'] == len(ids)
 
 
+def test_a_clock_that_jumps_changes_nothing(group: InsideGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_s, real_ns, by_s = time.time, time.time_ns, [0]
+    monkeypatch.setattr(time, "time", lambda: real_s() + by_s[0])
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + by_s[0] * 10**9)
+    with (
+        Publisher(small_model(), socket=group.socket("trainer-0")),
+        Work(socket=group.socket("trainer-0")) as work,
+        engine(group, "eu-0") as (_, worker),
+    ):
+        for jump_s in (86_400, -86_400, 3600):  # leases last ten minutes
+            work.submit(groups(f"{jump_s}"))
+            task = worker.take(timeout=20, activate=True)
+            assert task is not None
+            by_s[0] += jump_s
+            time.sleep(1.2)  # housekeeping looks for what has expired
+            do(task)
+            assert [one.id for one in work.results(timeout=20)] == [f"{jump_s}"]
+    assert not [name for name in group.ask("trainer-0", "/metrics") if name.startswith("work_returned_total")]
+
+
 def test_a_trainer_that_starts_from_older_weights_takes_no_work_of_the_dead_lineage(group: InsideGroup) -> None:
     trained = small_model()
     with Work(socket=group.socket("trainer-0")) as work, engine(group, "eu-0") as (_, worker):
