@@ -35,10 +35,15 @@ class MissingModelError(Exception):
     """The file is not there and could not be fetched."""
 
 
+def place() -> Path:
+    """Where the file is kept; it may not be there yet."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "syncgroup" / "models" / FILE
+
+
 def cached() -> Path:
     """The file in the user's cache; fetched with uv or pip where it is missing."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = Path(base) / "syncgroup" / "models" / FILE
+    path = place()
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tmp-") as folder:
@@ -116,8 +121,8 @@ class ChatText:
         return str(self._tokenizer.decode(list(tokens)))
 
     def question(self, a: int, b: int) -> str:
-        """A turn of the user, and the beginning of the answer."""
-        return f"<|im_start|>user\nWhat is {a} + {b}? Answer with the number alone.<|im_end|>\n<|im_start|>assistant\n"
+        """A turn of the user, and the beginning of the answer: left alone, so small a model tells stories first."""
+        return f"<|im_start|>user\nWhat is {a} + {b}?<|im_end|>\n<|im_start|>assistant\n{a} + {b} = "
 
 
 def load_text(path: Path) -> ChatText:

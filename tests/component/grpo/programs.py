@@ -46,13 +46,14 @@ class Program:
 class Programs:
     """The programs of one run."""
 
-    def __init__(self, group: Group, settings: Settings) -> None:
-        self._group, self._settings = group, settings
+    def __init__(self, group: Group, settings: Settings, *, deterministic: bool) -> None:
+        self._group = group
+        self._common = [*as_arguments(settings), *(["--deterministic"] if deterministic else [])]
         self._started: list[Program] = []
 
     def worker(self, name: str, dies_in_task: int | None = None) -> Program:
         """A worker beside the sidecar of that member."""
-        words = ["--socket", self._group.socket(name), "--deterministic", *as_arguments(self._settings)]
+        words = ["--socket", self._group.socket(name), *self._common]
         if dies_in_task is None:
             return self._start("examples.grpo.worker", words, name)
         return self._start("tests.support.grpo_mortal_worker", [str(dies_in_task), *words], name)
@@ -60,8 +61,8 @@ class Programs:
     def trainer(self) -> Program:
         """The trainer; a later one goes on from its checkpoint."""
         words = ["--socket", self._group.socket("trainer-0"), "--out", str(self._group.folder / "run")]
-        words += ["--control", f"127.0.0.1:{self._group.controls['trainer-0']}", "--deterministic"]
-        return self._start("examples.grpo.trainer", [*words, *as_arguments(self._settings)], "trainer-0")
+        words += ["--control", f"127.0.0.1:{self._group.controls['trainer-0']}"]
+        return self._start("examples.grpo.trainer", [*words, *self._common], "trainer-0")
 
     def _start(self, module: str, words: Sequence[str], name: str) -> Program:
         made = Program(module, words, self._group.folder / f"{name}-{len(self._started)}.out")
@@ -76,9 +77,9 @@ class Programs:
 
 
 @contextmanager
-def programs(group: Group, settings: Settings) -> Iterator[Programs]:
+def programs(group: Group, settings: Settings, *, deterministic: bool = True) -> Iterator[Programs]:
     """Programs that end with the block."""
-    made = Programs(group, settings)
+    made = Programs(group, settings, deterministic=deterministic)
     try:
         yield made
     finally:
