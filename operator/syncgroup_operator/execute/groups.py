@@ -62,9 +62,16 @@ class Groups:
         self._written.pop(key, None)
         return self._seen.pop(key)
 
-    def note_written(self, key: GroupKey, resource_version: str) -> None:
-        """We wrote this version ourselves: its echo wakes nobody."""
-        self._written[key] = resource_version
+    def wrote(self, seen: SeenGroup, answer: Mapping[str, Any]) -> None:
+        """Our own write of the status of `seen` was answered so: its echo wakes nobody.
+
+        Unless somebody changed or deleted the group just before. The watch may show both in one event, ours, and
+        whoever took that for an echo would never look: it must wake.
+        """
+        now = seen_group(answer)
+        if (now.uid, now.generation, now.deleting) == (seen.uid, seen.generation, seen.deleting):
+            self._written[seen.key] = now.resource_version
+            self.put(answer)
 
     def get(self, key: GroupKey) -> SeenGroup | None:
         """One group."""

@@ -271,8 +271,7 @@ class Reconciler:
         except (NotFoundError, ConflictError):
             return  # gone, or a namesake: the watch will show
         self.figures.status_writes += 1
-        self._around.groups.note_written(seen.key, answer["metadata"]["resourceVersion"])
-        self._around.groups.put(answer)
+        self._around.groups.wrote(seen, answer)
 
     def _postpone(self, key: GroupKey, observation: Observation) -> float:
         """Without the hub's watches nothing that is seen is the present."""

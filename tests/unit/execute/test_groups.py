@@ -8,7 +8,7 @@ import pytest
 
 from sync_runtime.contract.errors import ContractError
 from sync_runtime.contract.names import GroupKey
-from syncgroup_operator.execute.groups import PARSED_KEPT, Groups, seen_group
+from syncgroup_operator.execute.groups import PARSED_KEPT, Groups, SeenGroup, seen_group
 
 KEY = GroupKey("rl", "demo")
 
@@ -41,15 +41,29 @@ def test_a_new_or_changed_group_is_due_and_an_unchanged_one_is_not() -> None:
     assert groups.put(body(version=2))
 
 
+def seen(groups: Groups) -> SeenGroup:
+    found = groups.get(KEY)
+    assert found is not None
+    return found
+
+
 def test_the_echo_of_our_own_write_wakes_nobody_but_is_kept() -> None:
     groups = Groups()
     groups.put(body())
-    groups.note_written(KEY, "2")
+    groups.wrote(seen(groups), body(version=2))
+    assert seen(groups).resource_version == "2"
     assert not groups.put(body(version=2))
-    kept = groups.get(KEY)
-    assert kept is not None
-    assert kept.resource_version == "2"
     assert groups.put(body(version=3))
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [{"deletionTimestamp": "2027-01-31T12:00:00Z"}, {"generation": 4}], ids=["deleted", "changed"]
+)
+def test_a_change_that_the_watch_shows_only_together_with_our_write_is_due(meanwhile: dict[str, Any]) -> None:
+    groups = Groups()
+    groups.put(body())
+    groups.wrote(seen(groups), body(version=3, **meanwhile))  # version 2 was somebody else's
+    assert groups.put(body(version=3, **meanwhile))
 
 
 def test_managed_fields_are_not_kept() -> None:
