@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sync_runtime import Publisher, Subscriber
-from sync_runtime.errors import NothingWrittenError
+from sync_runtime.errors import NothingWrittenError, SidecarLostError
 from sync_runtime.library.export_errors import WorkerLostError
 from tests.component.gpu_worker.rig import START_S, eventually, in_files
 from tests.component.local.rig import same, small_state, train
@@ -68,7 +68,7 @@ def has_followed(subscriber: Subscriber, weights: dict[str, Any], replica: dict[
     subscriber.wait(timeout=0.5)
     try:
         subscriber.activate()
-    except (WorkerLostError, NothingWrittenError):
+    except (WorkerLostError, SidecarLostError, NothingWrittenError):  # a lineage that ended is taken away, too
         return False
     return same(weights, replica)
 
