@@ -29,6 +29,11 @@ help: ## Show this list
 demo: setup ## Three regions on this machine: a group under the operator, pods that share weights over shaped links
 	@$(VENV)/python -m tools.demo $(ARGS)
 
+.PHONY: grpo
+grpo: setup ## The RL example in one process, with plots in build/grpo: ARGS="--model smollm2 --steps 10"
+	@rm -rf build/grpo
+	@$(VENV)/python -m examples.grpo.local --out build/grpo $(ARGS)
+
 .PHONY: test
 test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = run_settings.from_arguments(found)
     make_deterministic()
     policy = load(settings, found.gguf)
-    with Output(found.out) as output:
+    with Output(found.out, "GRPO in one process") as output:
         Training(policy, settings, InProcess(policy.model)).run(output.step)
         output.end(sum=masters_sum(policy))
     return 0

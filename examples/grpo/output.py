@@ -16,8 +16,8 @@ FIGURES = "figures.jsonl"
 class Output:
     """Figures of a run. A folder gets them as a file, added to what an earlier process of the run wrote, and plots."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None, title: str = "GRPO over SyncGroup") -> None:
+        self._folder, self._title = folder, title
         self._file: IO[str] | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ class Output:
         if self._folder is not None:
             from . import plots  # noqa: PLC0415 matplotlib takes a second, and a run without a folder does not need it
 
-            plots.draw(self._folder / FIGURES, self._folder)
+            plots.draw(self._folder / FIGURES, self._folder, self._title)
 
     def __enter__(self) -> Self:
         return self

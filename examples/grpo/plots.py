@@ -45,7 +45,7 @@ def smoothed(values: Sequence[float], window: int = WINDOW) -> list[float]:
     return [sum(part) / len(part) for part in parts]
 
 
-def draw(figures: Path, folder: Path, title: str = "GRPO over SyncGroup") -> list[Path]:
+def draw(figures: Path, folder: Path, title: str = "GRPO") -> list[Path]:
     """Writes `run.png` and `run.html`; returns where."""
     lines = read(figures)
     picture, page = folder / "run.png", folder / "run.html"
