@@ -9,8 +9,7 @@ EXAMPLES ?= 10
 ARGS ?=
 PYTEST := $(VENV)/python -m pytest
 # What is too slow for the fast stage, and where it runs instead: `test-codec`, `test-runtime`.
-WITH_TORCH := tests/hostile tests/unit/kernels tests/unit/library tests/unit/gpu_worker tests/unit/examples \
-  tests/unit/offline/test_huge.py
+WITH_TORCH := tests/hostile tests/unit/kernels tests/unit/library tests/unit/gpu_worker tests/unit/examples
 WITH_PROCESSES := tests/component tests/unit/linkemu
 export KUBE
 # Every tool writes its own state under the checkout or the user's cache, never beside the sources.
