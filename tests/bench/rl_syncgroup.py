@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from syncgroup.cli import main as syncgroup
 from tests.bench.links_lab import ROOT
@@ -28,6 +28,7 @@ from tests.bench.rl_replay import AHEAD_STEPS, MAX_STALENESS, Replay
 TRAINER = "trainer-0"
 _PORT = 7443
 _START_S = 180.0
+_END_S = 20.0
 _NOTE_CHARACTERS = 1500
 _SLACK = 20
 """Times the ideal: a run that takes longer has failed."""
@@ -58,6 +59,7 @@ class Programs:
     said: queue.SimpleQueue[dict[str, Any]] = field(default_factory=queue.SimpleQueue)
     notes: dict[str, str] = field(default_factory=dict)
     """The end of what each wrote besides."""
+    _listeners: dict[str, threading.Thread] = field(default_factory=dict)
 
     def start(self, name: str, region: str, module: str, *words: str) -> None:
         """A Python program in a region; its JSON lines are kept, and the end of its other output."""
@@ -71,7 +73,8 @@ class Programs:
             cwd=ROOT,
         )
         self.processes[name] = process
-        threading.Thread(target=self._listen, args=(name, process), daemon=True).start()
+        self._listeners[name] = threading.Thread(target=self._listen, args=(name, process), daemon=True)
+        self._listeners[name].start()
 
     def _listen(self, name: str, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
@@ -98,11 +101,17 @@ class Programs:
             if key in line:
                 missing.discard(line["from"])
 
+    def socket(self, member: str) -> str:
+        """Where a member's programs find its sidecar."""
+        return str(self.folder / "state" / member / "sidecar.sock")
+
     def kill(self, name: str) -> None:
         """kill -9."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()
+        # What was started only wraps the program: the program has ended when nobody holds its output open any more.
+        self._listeners.pop(name).join(_END_S)
 
     def close(self) -> None:
         """End everything."""
@@ -163,53 +172,66 @@ def run_loop(
     wan: Wan, replay: Replay, size_bytes: int, speeds: Sequence[float], kill_every_s: float | None = None
 ) -> Run:
     """All steps; `kill_every_s`: the worker of the first region is killed so often, and started again at once."""
+    members = [member_of(region) for region in wan.rollout_regions]
     with _sidecars(wan) as programs:
-        members = [member_of(region) for region in wan.rollout_regions]
-        configs = {
-            member: {
-                "member": member,
-                "size_bytes": size_bytes,
-                "tokens_per_s": speed,
-                "socket": _socket(programs, member),
-            }
-            for member, speed in zip(members, speeds, strict=True)
-        }
-        config = {
-            "size_bytes": size_bytes,
-            "socket": _socket(programs, TRAINER),
-            "groups_per_step": replay.groups_per_step,
-            "group_tokens": replay.group_tokens,
-            "ahead_steps": AHEAD_STEPS,
-            "total_steps": replay.total_steps,
-            "train_s": replay.train_s,
-        }
-        programs.start("trainer", TRAINER_REGION, "tests.bench.rl_trainer", json.dumps(config))
-        programs.wait({"trainer"}, "ready")
-        for member, region in zip(members, wan.rollout_regions, strict=True):
-            programs.start(member, region, "tests.bench.rl_worker", json.dumps(configs[member]))
+        trainer = _start_trainer(programs, replay, size_bytes)
+        workers = [
+            _Worker(programs, member, region, size_bytes, speed)
+            for member, region, speed in zip(members, wan.rollout_regions, speeds, strict=True)
+        ]
+        for worker in workers:
+            worker.start()
         programs.wait(set(members), "ready")
         wan.lab.emulator.reset()
-        trainer_input = programs.processes["trainer"].stdin
-        if trainer_input is None:
-            raise RunError("the trainer was started without a pipe")
-        trainer_input.write("\n")
-        trainer_input.flush()
-        victim = _Victim(programs, members[0], wan.rollout_regions[0], configs[members[0]], kill_every_s)
-        return _follow(programs, replay, members, victim)
+        trainer.write("\n")
+        trainer.flush()
+        return _follow(programs, replay, members, _Victim(workers[0], kill_every_s))
 
 
-def _socket(programs: Programs, member: str) -> str:
-    return str(programs.folder / "state" / member / "sidecar.sock")
+def _start_trainer(programs: Programs, replay: Replay, size_bytes: int) -> IO[str]:
+    """Its standard input, on which it waits for a line."""
+    config = {
+        "size_bytes": size_bytes,
+        "socket": programs.socket(TRAINER),
+        "groups_per_step": replay.groups_per_step,
+        "group_tokens": replay.group_tokens,
+        "ahead_steps": AHEAD_STEPS,
+        "total_steps": replay.total_steps,
+        "train_s": replay.train_s,
+    }
+    programs.start("trainer", TRAINER_REGION, "tests.bench.rl_trainer", json.dumps(config))
+    programs.wait({"trainer"}, "ready")
+    stdin = programs.processes["trainer"].stdin
+    if stdin is None:
+        raise RunError("the trainer was started without a pipe")
+    return stdin
 
 
-@dataclass
-class _Victim:
-    """A worker that is killed every so often."""
+@dataclass(frozen=True)
+class _Worker:
+    """A worker that can be started again."""
 
     programs: Programs
     member: str
     region: str
-    config: dict[str, Any]
+    size_bytes: int
+    tokens_per_s: float
+
+    def start(self) -> None:
+        config = {
+            "member": self.member,
+            "size_bytes": self.size_bytes,
+            "tokens_per_s": self.tokens_per_s,
+            "socket": self.programs.socket(self.member),
+        }
+        self.programs.start(self.member, self.region, "tests.bench.rl_worker", json.dumps(config))
+
+
+@dataclass
+class _Victim:
+    """A worker that is killed every so often, or never."""
+
+    worker: _Worker
     every_s: float | None
     kills: int = 0
 
@@ -217,13 +239,17 @@ class _Victim:
         self._next_s = time.monotonic() + (self.every_s or 0.0)
 
     def wait_s(self) -> float:
-        """Until the next kill."""
-        return max(0.0, self._next_s - time.monotonic()) if self.every_s else _START_S
+        """How long to look at other things."""
+        return min(1.0, max(0.0, self._next_s - time.monotonic())) if self.every_s else 1.0
+
+    def may_end(self, name: str) -> bool:
+        """Whether it is this one's end that is no surprise."""
+        return self.every_s is not None and name == self.worker.member
 
     def kill_if_due(self) -> None:
         if self.every_s and time.monotonic() >= self._next_s:
-            self.programs.kill(self.member)
-            self.programs.start(self.member, self.region, "tests.bench.rl_worker", json.dumps(self.config))
+            self.worker.programs.kill(self.worker.member)
+            self.worker.start()
             self._next_s += self.every_s
             self.kills += 1
 
@@ -237,7 +263,7 @@ def _follow(programs: Programs, replay: Replay, members: Sequence[str], victim: 
         if time.monotonic() > deadline_s:
             raise RunError(f"only {len(outcome.started_s)} of {replay.total_steps} steps came")
         try:
-            line = programs.said.get(timeout=min(victim.wait_s(), 1.0))
+            line = programs.said.get(timeout=victim.wait_s())
         except queue.Empty:
             continue
         if "started" in line:
@@ -249,5 +275,5 @@ def _follow(programs: Programs, replay: Replay, members: Sequence[str], victim: 
         elif "published" in line:
             publish_s.append(line["took_s"])
             versions += 1
-        elif "gone" in line and line["from"] != victim.member:
+        elif "gone" in line and not victim.may_end(line["from"]):
             raise RunError(f"{line['from']} ended early: {programs.last_words({line['from']})}")
