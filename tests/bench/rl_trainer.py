@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,9 +30,8 @@ def groups(step: int, count: int, tokens: int) -> list[PromptGroup]:
     return [PromptGroup(f"{step}-{number}", str(tokens).encode()) for number in range(count)]
 
 
-def run(config: dict[str, Any]) -> None:
-    """All steps."""
-    torch.set_num_threads(1)
+def run(config: dict[str, Any], wait_for_go: Callable[[], object]) -> None:
+    """All steps, after something true came back."""
     weights = stand_in(config["size_bytes"])
     socket = config["socket"]
     with (
@@ -39,7 +39,7 @@ def run(config: dict[str, Any]) -> None:
         Work(socket=socket, timeout=_OPEN_S) as work,
     ):
         say(ready=True, size_bytes=size_of(weights))
-        if not sys.stdin.readline():
+        if not wait_for_go():
             return
         per_step, tokens = config["groups_per_step"], config["group_tokens"]
         for step in range(config["ahead_steps"]):
@@ -71,4 +71,5 @@ def _train(config: dict[str, Any], publisher: Publisher, weights: dict[str, torc
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    run(json.loads(sys.argv[1]), sys.stdin.readline)

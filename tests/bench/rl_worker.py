@@ -9,7 +9,6 @@ ends when its standard input does, or when it is killed.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
@@ -24,20 +23,21 @@ from tests.bench.links_agents import say
 from tests.bench.rl_weights import stand_in
 
 _OPEN_S = 120.0
+_LOOK_S = 1.0
 
 
-def run(config: dict[str, Any]) -> None:
-    """Task after task."""
-    torch.set_num_threads(1)
+def run(config: dict[str, Any], stop: threading.Event) -> None:
+    """Task after task, until it is told to stop."""
     socket = config["socket"]
     with (
         Subscriber(stand_in(config["size_bytes"]), socket=socket, timeout=_OPEN_S) as subscriber,
         Worker(subscriber, socket=socket, timeout=_OPEN_S) as worker,
     ):
         say(member=config["member"], ready=True)
-        threading.Thread(target=_end_with_input, daemon=True).start()
-        for task in worker.tasks(activate=True):
-            sample(task, config["tokens_per_s"])
+        while not stop.is_set():
+            task = worker.take(_LOOK_S, activate=True)
+            if task is not None:
+                sample(task, config["tokens_per_s"])
 
 
 def sample(task: Task, tokens_per_s: float) -> None:
@@ -50,10 +50,18 @@ def sample(task: Task, tokens_per_s: float) -> None:
         say(refused=str(error))
 
 
-def _end_with_input() -> None:
-    sys.stdin.read()
-    os._exit(0)
+def main() -> None:
+    """In a region."""
+    torch.set_num_threads(1)
+    stop = threading.Event()
+
+    def watch_input() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=watch_input, daemon=True).start()
+    run(json.loads(sys.argv[1]), stop)
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    main()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench import bench_rl
 from tests.bench.report import Report
-from tests.bench.rl_lab import Account
+from tests.bench.rl_lab import Account, Transfers
 from tests.bench.rl_loop import Loop, Outcome, always
 from tests.bench.rl_replay import IDEAL_TOKENS_PER_S, MAX_STALENESS, STEP_S, recorded
 
@@ -66,7 +66,7 @@ def test_a_missed_goal_fails_the_benchmark_unless_the_emulator_was_late(
 def test_runs_are_repeated_until_the_emulator_was_in_time() -> None:
     late, good = Account(50_000, 0, 0, 0.0), Account(100, 0, 0, 0.0)
     accounts = [late, good, late]
-    found = bench_rl.believable(lambda: bench_rl.Transfers([[1.0]], accounts.pop(0)), 3)
+    found = bench_rl.believable(lambda: Transfers([[1.0]], accounts.pop(0)), 3)
     assert found.account is good
     assert accounts == [late]
 
