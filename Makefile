@@ -161,6 +161,10 @@ bench-gpu: setup ## Speed of the kernels on a GPU, beside its own copy rate
 bench-links: setup ## Payloads over emulated wide-area links, beside plain streams and the link's bound: ARGS="--case tree"
 	@$(VENV)/python -m tests.bench.bench_links $(ARGS)
 
+.PHONY: bench-rl
+bench-rl: setup ## RL of an 8B model, replayed over a shared uplink: ours beside full weights and plain deltas: ARGS="--scale 10"
+	@$(VENV)/python -m tests.bench.bench_rl $(ARGS)
+
 .PHONY: bench-devcluster
 bench-devcluster: setup ## Start-up times and memory of the dev cluster
 	@$(VENV)/python -m tests.bench.bench_devcluster

@@ -28,8 +28,8 @@ _TCP_INFO = 11
 
 
 def parent(config: dict[str, Any], say: Callable[..., None]) -> None:
-    """Accept one control connection and N streams, send payloads."""
-    listener = socket.create_server(("", PORT), backlog=128)
+    """Accept one control connection and N streams, send payloads: with pauses, or `paced` by lines of its input."""
+    listener = socket.create_server(("", config.get("port", PORT)), backlog=128)
     listener.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, b"bbr")
     context = server_context(Path(config["identity"]))
     say(ready=True)
@@ -60,6 +60,8 @@ class _Payloads:
 
     def run(self, config: dict[str, Any], say: Callable[..., None]) -> None:
         for number in range(config["payloads"]):
+            if config.get("paced"):
+                sys.stdin.readline()
             sizes = _sizes(config["size_bytes"], len(self._data))
             self._number, self._left = number, len(sizes)
             self._done.clear()
@@ -67,7 +69,7 @@ class _Payloads:
             began_s = time.monotonic()
             for start in self._starts:
                 start.release()
-            if not self._done.wait(120):
+            if not self._done.wait(config.get("patience_s", 120)):
                 raise TimeoutError("a payload did not arrive")
             took_s = time.monotonic() - began_s
             say(payload=number, seconds=took_s, streams=len(self._streams), queueing_ms=1000 * self._queueing_s())
@@ -101,10 +103,11 @@ class _Payloads:
 def child(config: dict[str, Any]) -> None:
     """Dial, receive, acknowledge until standard input ends."""
     context = client_context(Path(config["identity"]))
-    control = _dial(context, config["host"])
+    address = (config["host"], config.get("port", PORT))
+    control = _dial(context, address)
     lock = threading.Lock()
     for _ in range(config["streams"]):
-        stream = _dial(context, config["host"])
+        stream = _dial(context, address)
         threading.Thread(target=_receive, args=(stream, control, lock), daemon=True).start()
     sys.stdin.read()
 
@@ -121,8 +124,8 @@ def _receive(stream: ssl.SSLSocket, control: ssl.SSLSocket, lock: threading.Lock
                 control.sendall(_ACK.pack(number, index))
 
 
-def _dial(context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
-    connection = socket.create_connection((host, PORT), 20)
+def _dial(context: ssl.SSLContext, address: tuple[str, int]) -> ssl.SSLSocket:
+    connection = socket.create_connection(address, 20)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return context.wrap_socket(connection)

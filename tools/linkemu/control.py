@@ -63,6 +63,13 @@ class Controller:
         self.set(one, other, shape)
         self.set(other, one, shape)
 
+    def set_uplink(self, region: str, rate_bps: int, queue_bytes: int = 0) -> None:
+        """One rate and one queue for all that a region sends, before its links' own; a rate of 0 is none again.
+
+        Packets that have passed it keep their times; without `queue_bytes` it holds 10 ms of its rate.
+        """
+        self.request(f"uplink {region} {rate_bps} {queue_bytes}")
+
     def cut(self, source: str, destination: str) -> None:
         """Drop everything in one direction, what is in flight too, until `mend`."""
         self.request(f"cut {source} {destination}")

@@ -31,6 +31,8 @@ def lab(module_lab: Lab) -> Lab:
     for source, destination in permutations(module_lab.regions, 2):
         module_lab.emulator.mend(source, destination)
         module_lab.emulator.set(source, destination, LinkShape())
+    for region in module_lab.regions:
+        module_lab.emulator.set_uplink(region, 0)
     drain(module_lab)
     module_lab.emulator.reset()
     return module_lab

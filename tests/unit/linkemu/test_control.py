@@ -50,6 +50,13 @@ def test_a_shape_set_is_the_shape_read_back(emulator: Emulator) -> None:
     assert len(shapes) == 6
 
 
+@pytest.mark.parametrize("words", ["nowhere 1000000 0", "a fast 0", "a 10 0", "a 1000000 -1", "a 1000000"])
+def test_an_uplink_that_cannot_be_is_refused(emulator: Emulator, words: str) -> None:
+    emulator.set_uplink("a", 1_000_000, 20_000)
+    with pytest.raises(EmulatorError):
+        emulator.request(f"uplink {words}")
+
+
 def test_a_cut_is_one_direction_and_mended_again(emulator: Emulator) -> None:
     emulator.cut("a", "c")
     assert emulator.cut_directions() == {("a", "c")}

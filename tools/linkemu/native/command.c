@@ -138,6 +138,24 @@ static bool run_set(struct emulator *emu, struct words *words, struct text *repl
     return true;
 }
 
+static bool run_uplink(struct emulator *emu, struct words *words, struct text *reply)
+{
+    char error[ERROR_BYTES];
+    if (!emu->pairs && !fabric_start(emu, error))
+        return refuse(reply, error, NULL);
+    int port = find_port(emu, words->word[1]);
+    struct shape shape = {0};
+    if (port < 0)
+        return refuse(reply, "no such region", words->word[1]);
+    if (!parse_number(words->word[2], &shape.rate_bps) || !parse_number(words->word[3], &shape.queue_bytes))
+        return refuse(reply, "an uplink is a rate in bit/s and a queue in bytes, whole numbers", NULL);
+    const char *problem = shape_problem(&shape);
+    if (problem)
+        return refuse(reply, problem, NULL);
+    shaper_change(&emu->ports[port].uplink, &shape, clock_ns());
+    return true;
+}
+
 static bool run_cut(struct emulator *emu, struct words *words, struct text *reply)
 {
     struct pair *pair = named_pair(emu, words, reply);
@@ -207,7 +225,7 @@ static const struct {
     {"port", 2, MAX_WORDS, run_port},  {"set", 4, MAX_WORDS, run_set}, {"cut", 3, 3, run_cut},
     {"mend", 3, 3, run_cut},           {"route", 3, 3, run_route},     {"unroute", 3, 3, run_route},
     {"reopen", 2, 2, run_reopen},      {"stats", 1, 1, run_plain},     {"shapes", 1, 1, run_plain},
-    {"reset", 1, 1, run_plain},        {"quit", 1, 1, run_plain},
+    {"reset", 1, 1, run_plain},        {"quit", 1, 1, run_plain},         {"uplink", 4, 4, run_uplink},
 };
 
 static bool run_words(struct emulator *emu, struct words *words, struct text *reply)

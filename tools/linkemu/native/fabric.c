@@ -28,6 +28,8 @@ bool fabric_start(struct emulator *emu, char *error)
         pair->head = pair->tail = NO_PACKET;
         pair->heap_index = -1;
     }
+    for (uint32_t i = 0; i < emu->num_ports; i++)
+        shaper_init(&emu->ports[i].uplink, 0, emu->started_ns);
     return true;
 }
 
@@ -110,7 +112,12 @@ static void enter_pair(struct emulator *emu, struct pair *pair, const unsigned c
         return;
     }
     struct packet *packet = &emu->pool.packets[index];
-    enum verdict verdict = shaper_admit(&pair->shaper, ip_bytes, arrival_ns, &packet->timing);
+    /* Through what the region's links share first: where that ends, the pair's own link begins. */
+    enum verdict verdict = shaper_admit(&emu->ports[pair->from].uplink, ip_bytes, arrival_ns, &packet->timing);
+    if (verdict == PASSED) {
+        arrival_ns = packet->timing.serialized_ns;
+        verdict = shaper_admit(&pair->shaper, ip_bytes, arrival_ns, &packet->timing);
+    }
     if (verdict != PASSED) {
         pool_give(&emu->pool, index);
         count->lost += verdict == LOST;

@@ -178,6 +178,7 @@ struct port {
     int receive_fd, send_fd;
     struct ring ring;
     uint64_t last_arrival_ns;
+    struct shaper uplink;               /* what the region sends to all others together; only rate and queue are used */
     int32_t batch[BATCH_PACKETS];
     struct pair *batch_pair[BATCH_PACKETS];
     uint32_t batch_used;
