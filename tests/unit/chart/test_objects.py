@@ -76,7 +76,10 @@ def test_every_selector_finds_the_operators_pods(helm: Helm, values: dict[str, A
             wanted.append(spec["selector"])
     spread = pod_of(objects)["spec"].get("topologySpreadConstraints", [])
     wanted += [one["labelSelector"]["matchLabels"] for one in spread]
-    assert all(selector and set(selector.items()) <= labels for selector in wanted)
+    for selector in wanted:
+        assert set(selector.items()) <= labels
+        # Nothing that an upgrade changes: a Deployment's selector must not.
+        assert set(selector) == {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
 
 
 def test_by_default_there_are_two_replicas_spread_out_and_never_away_together(helm: Helm) -> None:
@@ -87,6 +90,12 @@ def test_by_default_there_are_two_replicas_spread_out_and_never_away_together(he
     assert [one["topologyKey"] for one in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
     budget = objects[f"PodDisruptionBudget {NAMESPACE}/syncgroup-operator"]["spec"]
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_labels_of_pods_win_over_common_ones_but_not_over_what_selectors_need(helm: Helm) -> None:
+    pods = {"team": "rl-pods", "app.kubernetes.io/name": "mine"}
+    labels = pod_of(helm.render({"commonLabels": {"team": "rl", "cost": "1"}, "podLabels": pods}))["metadata"]["labels"]
+    assert (labels["team"], labels["cost"], labels["app.kubernetes.io/name"]) == ("rl-pods", "1", "syncgroup-operator")
 
 
 def test_one_replica_has_no_budget_that_would_hold_up_a_drain(helm: Helm) -> None:
