@@ -18,10 +18,9 @@ import pytest
 from tests.cluster.crd_fixtures import CRD_API
 from tests.support import clusters
 from tests.support import helm as support
-from tests.support.helm import CHART, NAMESPACE, RELEASE, Helm, HelmError, Values
+from tests.support.helm import CHART, NAMESPACE, RELEASE, Helm, HelmError, Values, figures
 from tests.support.operator_groups import beating_group
 from tests.support.operators import ACCOUNT, OperatorHub, OperatorProcess, items
-from tests.unit.chart.test_alerts import FIGURE
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import Cluster, RegionHandle
 from tools.devcluster.config import Level
@@ -195,7 +194,7 @@ def test_the_operator_needs_no_more_than_the_chart_gives_it(
 def _figures_of_alerts(helm: Helm) -> set[str]:
     rule = helm.render({"metrics": {"prometheusRule": {"enabled": True}}})[f"PrometheusRule {NAMESPACE}/{ACCOUNT}"]
     rules = rule["spec"]["groups"][0]["rules"]
-    return {name for one in rules for name, _ in FIGURE.findall(one["expr"])}
+    return {name for one in rules for name, _ in figures(one["expr"])}
 
 
 def _families(operator: OperatorProcess) -> set[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,11 @@ def key_of(document: Mapping[str, Any]) -> str:
     metadata = document["metadata"]
     place = f"{metadata['namespace']}/" if "namespace" in metadata else ""
     return f"{document['kind']} {place}{metadata['name']}"
+
+
+def figures(expression: str) -> list[tuple[str, str]]:
+    """The figures that an expression of Prometheus asks for, each with its labels as text."""
+    return re.findall(r"([a-z_]+)\{([^}]*)\}", expression)
 
 
 def find(name: str, home: Path) -> Helm:

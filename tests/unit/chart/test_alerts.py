@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from typing import Any
 
 import pytest
 
 from syncgroup_operator.execute import timings
 from syncgroup_operator.handlers import metrics
-from tests.support.helm import NAMESPACE, Helm
+from tests.support.helm import NAMESPACE, Helm, figures
 
-FIGURE = re.compile(r"([a-z_]+)\{([^}]*)\}")
 OURS = f'namespace="{NAMESPACE}",service="syncgroup-operator-metrics"'
 
 
@@ -36,14 +34,14 @@ def named_in_the_code() -> set[str]:
 
 def test_every_figure_of_an_alert_exists(rules: list[dict[str, Any]]) -> None:
     known = named_in_the_code()
-    figures = [name for rule in rules for name, _ in FIGURE.findall(rule["expr"])]
-    assert len(figures) > len(rules)
-    assert {name.removesuffix("_total") for name in figures} <= known
+    asked = [name for rule in rules for name, _ in figures(rule["expr"])]
+    assert len(asked) > len(rules)
+    assert {name.removesuffix("_total") for name in asked} <= known
 
 
 def test_alerts_look_at_this_release_alone(rules: list[dict[str, Any]]) -> None:
     for rule in rules:
-        assert all(OURS in labels for _, labels in FIGURE.findall(rule["expr"])), rule["alert"]
+        assert all(OURS in labels for _, labels in figures(rule["expr"])), rule["alert"]
         assert rule["expr"].count("(") == rule["expr"].count(")")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,6 +163,14 @@ def test_metrics_are_offered_by_every_replica_and_may_be_kept_to_some(helm: Helm
 
 def test_nothing_of_the_prometheus_operator_is_made_unless_asked_for(helm: Helm) -> None:
     assert all(document["apiVersion"] != "monitoring.coreos.com/v1" for document in helm.render().values())
+
+
+def test_a_release_fits_into_its_secret_several_times_over(helm: Helm, tmp_path: Path) -> None:
+    helm.run("package", str(CHART), "--destination", str(tmp_path))
+    (archive,) = tmp_path.iterdir()
+    objects = gzip.compress(json.dumps(helm.render(samples.MOST)).encode())
+    # Helm keeps files and objects of every revision in one Secret, in base64 twice over; the API server takes 1 MiB.
+    assert (archive.stat().st_size + len(objects)) * 16 / 9 < 2**20 / 4
 
 
 @everywhere
