@@ -36,6 +36,7 @@ grpo: setup ## The RL example in one process, with plots in build/grpo: ARGS="--
 .PHONY: test
 test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
+	@$(VENV)/python -m tools.kube build chart || echo "tests that need helm will be skipped"
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report=term:skip-covered"
 	@$(MAKE) --no-print-directory test-codec
@@ -120,13 +121,17 @@ fuzz: setup ## A million hostile mutations of deltas and anchors
 	@$(VENV)/python -m tests.hostile.fuzz $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write the generated files anew: CRDs, roles, the picture
-	@$(VENV)/python -m syncgroup_operator.crdgen --output crds --roles charts/syncgroup/files/roles
+generate: setup ## Write the generated files anew: CRDs, roles, the chart's table of values, the picture
+	@$(VENV)/python -m syncgroup_operator.crdgen --output crds --copy charts/syncgroup/files/crds \
+	  --roles charts/syncgroup/files/roles
+	@$(VENV)/python -m tools.chartdocs charts/syncgroup
 	@$(VENV)/python -m tools.picture docs/overview.toml
 
 .PHONY: verify
 verify: setup ## Regenerate what is generated; the difference must be empty
-	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds --roles charts/syncgroup/files/roles
+	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds --copy charts/syncgroup/files/crds \
+	  --roles charts/syncgroup/files/roles
+	@$(VENV)/python -m tools.chartdocs --check charts/syncgroup
 	@$(VENV)/python -m tools.picture --check docs/overview.toml
 	@$(VENV)/python -m tools.kube check
 

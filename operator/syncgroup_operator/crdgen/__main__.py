@@ -1,4 +1,4 @@
-"""`python -m syncgroup_operator.crdgen --output crds [--roles DIR] [--check]`."""
+"""`python -m syncgroup_operator.crdgen --output crds [--copy DIR] [--roles DIR] [--check]`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m syncgroup_operator.crdgen", description=main.__doc__)
     parser.add_argument("--output", type=Path, default=Path("crds"), help="folder of the CRDs (default: crds)")
     parser.add_argument("--roles", type=Path, help="folder of the roles; they are left alone if not given")
+    parser.add_argument("--copy", type=Path, metavar="DIR", help="a second folder with the CRDs: the chart's")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name the files that differ")
     options = parser.parse_args(arguments)
     wanted = {options.output: rendered_files()}
+    if options.copy is not None:
+        wanted[options.copy] = rendered_files()
     if options.roles is not None:
         wanted[options.roles] = rendered_roles()
     if not options.check:
