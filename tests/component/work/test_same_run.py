@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,11 +81,10 @@ class Run:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[list[InsideGroup]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[InsideGroup]]:
     """Two groups that know nothing of each other."""
-    calm, stormy = tmp_path / "calm", tmp_path / "stormy"
-    for folder in (calm, stormy):
-        folder.mkdir()
+    # Not of the test's own folder: that has a long name, and those of sockets may not be.
+    calm, stormy = tmp_path_factory.mktemp("calm"), tmp_path_factory.mktemp("stormy")
     settings: dict[str, Any] = {"ringBytes": 1 << 20, "maxStaleness": 2}
     with (
         InsideGroup(calm, [TRAINER, EU], **settings) as first,
