@@ -209,7 +209,7 @@ class Reconciler:
         except NotFoundError:
             return
         if answer.get("metadata", {}).get("uid") == seen.uid and not seen.deleting:
-            self._around.groups.put(answer)
+            self._around.groups.keep(seen, answer)
 
     async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
         planned = [
