@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from syncgroup.cli import main as syncgroup
 from tests.bench.links_lab import ROOT
-from tests.bench.rl_lab import TRAINER_REGION, Account, Wan, account_of
+from tests.bench.rl_lab import TRAINER_REGION, Account, Wan, account_of, close_pipes
 from tests.bench.rl_loop import Outcome
 from tests.bench.rl_replay import AHEAD_STEPS, MAX_STALENESS, Replay
 
@@ -112,6 +112,7 @@ class Programs:
         process.wait()
         # What was started only wraps the program: the program has ended when nobody holds its output open any more.
         self._listeners.pop(name).join(_END_S)
+        close_pipes(process)
 
     def close(self) -> None:
         """End everything."""
