@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -153,7 +153,9 @@ def _sidecars(wan: Wan) -> Iterator[Programs]:
         words = ["certs", "init", str(folder / "certs"), "--group", "bench", "--trainer", f"{TRAINER}@{TRAINER_REGION}"]
         for region in wan.rollout_regions:
             words += ["--member", f"{member_of(region)}@{region}"]
-        if syncgroup(words):
+        with redirect_stdout(sys.stderr):  # standard output is for figures
+            status = syncgroup(words)
+        if status:
             raise RunError("the group's certificates could not be made")
         programs = Programs(wan, folder)
         try:
