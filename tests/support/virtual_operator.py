@@ -144,7 +144,7 @@ class VirtualOperator:
         return await self.refresh()
 
     async def until(
-        self, holds: Callable[[dict[str, Any]], bool], what: str, timeout_s: float = 30.0
+        self, holds: Callable[[dict[str, Any]], bool], what: str, timeout_s: float = 90.0
     ) -> dict[str, Any]:
         """Passes until something is so of the group; the group's body."""
         deadline_s = time.monotonic() + timeout_s

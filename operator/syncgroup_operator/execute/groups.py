@@ -71,6 +71,16 @@ class Groups:
         now = seen_group(answer)
         if (now.uid, now.generation, now.deleting) == (seen.uid, seen.generation, seen.deleting):
             self._written[seen.key] = now.resource_version
+            self.keep(seen, answer)
+
+    def keep(self, seen: SeenGroup, answer: Mapping[str, Any]) -> None:
+        """The group as a write of ours left it, where nothing newer than `seen` was shown meanwhile.
+
+        The watch may be faster than the answer: a deletion that it showed must not be written over by what we were told
+        of the moment before, for nobody would show it again.
+        """
+        now = self._seen.get(seen.key)
+        if now is not None and (now.uid, now.resource_version) == (seen.uid, seen.resource_version):
             self.put(answer)
 
     def get(self, key: GroupKey) -> SeenGroup | None:

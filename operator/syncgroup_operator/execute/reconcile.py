@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -153,12 +153,11 @@ class Reconciler:
         wanted = children_of(observation, decision, extras)
         outcome = await self._act(seen, observation, decision, wanted)
         acted()
-        if outcome.unfinished and not outcome.failures:
-            self._say(seen, decision.notes)
-            return 0.0
         told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
         if outcome.pause_s is not None:
             return min(outcome.pause_s, decision.wake_after_s or outcome.pause_s)
+        if outcome.unfinished:
+            return 0.0
         if outcome == Outcome() and not told and decision.state == record.state and decision.vigils is not None:
             self._rest(seen.key, observation, decision, decision.vigils)
         return decision.wake_after_s
@@ -210,7 +209,7 @@ class Reconciler:
         except NotFoundError:
             return
         if answer.get("metadata", {}).get("uid") == seen.uid and not seen.deleting:
-            self._around.groups.put(answer)
+            self._around.groups.keep(seen, answer)
 
     async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
         planned = [
@@ -252,12 +251,9 @@ class Reconciler:
         if changed:
             await self._write_status(seen, observation, status)
         notes = (*decision.notes, *_notes(outcome.failures))
-        self._say(seen, notes)
-        return changed or bool(notes)
-
-    def _say(self, seen: SeenGroup, notes: Iterable[Note]) -> None:
         for note in notes:
             self._around.news.say(Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid), note)
+        return changed or bool(notes)
 
     async def _write_status(self, seen: SeenGroup, observation: Observation, status: SyncGroupStatus) -> None:
         document = {

@@ -56,6 +56,17 @@ def test_the_echo_of_our_own_write_wakes_nobody_but_is_kept() -> None:
     assert groups.put(body(version=3))
 
 
+def test_what_the_watch_showed_meanwhile_is_not_written_over_by_the_answer_to_our_own_write() -> None:
+    groups = Groups()
+    groups.put(body())
+    before = seen(groups)
+    assert groups.put(body(version=3, deletionTimestamp="2027-01-31T12:00:00Z"))
+    groups.wrote(before, body(version=2))
+    assert seen(groups).deleting
+    groups.keep(before, body(version=2))
+    assert seen(groups).deleting
+
+
 @pytest.mark.parametrize(
     "meanwhile", [{"deletionTimestamp": "2027-01-31T12:00:00Z"}, {"generation": 4}], ids=["deleted", "changed"]
 )
