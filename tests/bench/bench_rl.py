@@ -111,7 +111,7 @@ def believable(measure: Callable[[], Measured], attempts: int) -> Measured:
 def measure_full(bench: Bench, wan: Wan, rate: str) -> None:
     """Full weights to everybody: a slice is sent, the rest is arithmetic."""
     sizes, regions = bench.replay.sizes, bench.replay.regions
-    slice_bytes = max(1, sizes.full // SLICE)
+    slice_bytes = round(sizes.full * bench.scale / SLICE)  # never scaled: a short transfer is all start, no rate
     for streams in (1, MANY_STREAMS):
         found = believable(partial(plain_transfers, wan, streams, slice_bytes, 2), _ATTEMPTS)
         longest_s = max(found.seconds[-1]) * sizes.full / slice_bytes

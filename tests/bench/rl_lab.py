@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,9 +113,18 @@ def plain_transfers(wan: Wan, streams: int, size_bytes: int, payloads: int) -> T
         for process in parents:
             process.kill()
             process.wait()
+            close_pipes(process)
         for process in children:
             end(process)
     return Transfers(seconds, account_of(wan))
+
+
+def close_pipes(process: subprocess.Popen[str]) -> None:
+    """Of a process that has ended."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):  # a line that it did not live to read
+                pipe.close()
 
 
 def _one_payload(parents: list[subprocess.Popen[str]]) -> list[float]:

@@ -14,14 +14,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from syncgroup.cli import main as syncgroup
 from tests.bench.links_lab import ROOT
-from tests.bench.rl_lab import TRAINER_REGION, Account, Wan, account_of
+from tests.bench.rl_lab import TRAINER_REGION, Account, Wan, account_of, close_pipes
 from tests.bench.rl_loop import Outcome
 from tests.bench.rl_replay import AHEAD_STEPS, MAX_STALENESS, Replay
 
@@ -112,6 +112,7 @@ class Programs:
         process.wait()
         # What was started only wraps the program: the program has ended when nobody holds its output open any more.
         self._listeners.pop(name).join(_END_S)
+        close_pipes(process)
 
     def close(self) -> None:
         """End everything."""
@@ -152,7 +153,9 @@ def _sidecars(wan: Wan) -> Iterator[Programs]:
         words = ["certs", "init", str(folder / "certs"), "--group", "bench", "--trainer", f"{TRAINER}@{TRAINER_REGION}"]
         for region in wan.rollout_regions:
             words += ["--member", f"{member_of(region)}@{region}"]
-        if syncgroup(words):
+        with redirect_stdout(sys.stderr):  # standard output is for figures
+            status = syncgroup(words)
+        if status:
             raise RunError("the group's certificates could not be made")
         programs = Programs(wan, folder)
         try:
