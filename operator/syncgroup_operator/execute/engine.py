@@ -214,6 +214,9 @@ class Engine:
             return
         result = Result.ERROR
         async with self._turns.taken() as end_turn:
+            if not self._may_act():  # it may have been lost while others had their turn
+                self.queue.failed(key)
+                return
             started_s = time.monotonic()
             with self._reactions.timed(key, lambda: result is not Result.SUCCESS or reconciler.waits(key)):
                 result, again_after_s = await self._reconcile(reconciler, key, end_turn)

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import Final
 
-from syncgroup_operator.errors import ApiError
+from syncgroup_operator.errors import OperatorError
 from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.planning.decision import Note
 
@@ -55,5 +55,5 @@ class News:
     async def _post(self, subject: Subject, note: Note) -> None:
         try:
             await self._recorder.post(subject, type=note.type, reason=note.reason, note=note.message)
-        except ApiError as error:
+        except OperatorError as error:  # whatever it is, the next one may come through
             _log.info("no event for %s/%s: %s", subject.namespace, subject.name, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from syncgroup_operator.errors import UnreachableError
+from syncgroup_operator.errors import AccessError, UnreachableError
 from syncgroup_operator.execute.news import News
 from syncgroup_operator.kube.events import EventRecorder, Subject
 from syncgroup_operator.planning.decision import Note
@@ -24,6 +24,8 @@ class Recorder:
         await self.gate.wait()
         if reason == "Broken":
             raise UnreachableError("cluster local: no answer", cluster="local")
+        if reason == "LockedOut":
+            raise AccessError("the kubeconfig cannot be read")
         self.posted.append(note)
 
 
@@ -36,7 +38,7 @@ def test_nobody_waits_and_the_order_stays_though_one_fails() -> None:
         recorder = Recorder()
         news = News(cast(EventRecorder, recorder))
         running = asyncio.create_task(news.run())
-        for text, reason in (("one", "Replaced"), ("two", "Broken"), ("three", "Replaced")):
+        for text, reason in (("one", "Replaced"), ("two", "Broken"), ("x", "LockedOut"), ("three", "Replaced")):
             news.say(GROUP, note(text, reason))
         await asyncio.sleep(0)
         before = list(recorder.posted)

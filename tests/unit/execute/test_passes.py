@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +31,34 @@ def test_successors_come_before_everything_else_and_the_rest_is_left_to_the_next
     assert pressing([successor]) == ([successor], False)
     assert pressing([actions[0], gone]) == ([actions[0], gone], False)
     assert pressing([]) == ([], False)
+
+
+def test_who_lost_the_lead_while_waiting_for_a_turn_does_not_act(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> list[GroupKey]:
+        engine = Engine(OperatorSettings(kubeconfig=Path("none"), leader_election=False))
+        acted: list[GroupKey] = []
+
+        class Passes:
+            resting = SimpleNamespace(goes_on_s=lambda _key: None)
+
+            async def reconcile(self, key: GroupKey, _acted: object) -> None:
+                acted.append(key)
+
+            def waits(self, _key: GroupKey) -> bool:
+                return False
+
+        monkeypatch.setattr(engine, "reconciler", Passes())
+        engine.leading = True
+        async with engine._turns.taken():
+            engine.queue.wake(KEY)
+            assert await engine.queue.take() == KEY
+            waiting = asyncio.create_task(engine._one(KEY))
+            await asyncio.sleep(0)
+            engine.leading = False
+        await waiting
+        return acted
+
+    assert asyncio.run(scenario()) == []
 
 
 def test_passes_that_wait_for_nothing_let_the_watches_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
