@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 from typing import Any
 
 import pytest
 
-from syncgroup_operator.execute import timings
-from syncgroup_operator.handlers import metrics
+from sync_runtime.contract.figures import series_of
+from sync_runtime.contract.figures.operator import FIGURES
 from tests.support.helm import NAMESPACE, Helm, figures
 
 OURS = f'namespace="{NAMESPACE}",service="syncgroup-operator-metrics"'
@@ -25,18 +23,11 @@ def rules(helm: Helm) -> list[dict[str, Any]]:
     return found
 
 
-def named_in_the_code() -> set[str]:
-    """Every text of the two modules where names of figures live; the cluster's tests compare with a live operator."""
-    trees = (ast.parse(inspect.getsource(module)) for module in (metrics, timings))
-    nodes = (node for tree in trees for node in ast.walk(tree))
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-
-
 def test_every_figure_of_an_alert_exists(rules: list[dict[str, Any]]) -> None:
-    known = named_in_the_code()
+    known = series_of(FIGURES)
     asked = [name for rule in rules for name, _ in figures(rule["expr"])]
     assert len(asked) > len(rules)
-    assert {name.removesuffix("_total") for name in asked} <= known
+    assert set(asked) <= set(known)
 
 
 def test_alerts_look_at_this_release_alone(rules: list[dict[str, Any]]) -> None:
