@@ -57,8 +57,7 @@ class EngineSession:
         self.trouble: tuple[str, str] | None = None
         self.tokens_per_second: int | None = None
         self.pause_us: int | None = None
-        self._since: dict[str, float] = {}
-        """When stages began that are not over."""
+        self._since: dict[str, float] = {}  # when stages began that are not over
 
     # --- what others want to know ------------------------------------------------------------------------------------
 
