@@ -122,10 +122,11 @@ fuzz: setup ## A million hostile mutations of deltas and anchors
 	@$(VENV)/python -m tests.hostile.fuzz $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write the generated files anew: CRDs, roles, the chart's table of values, the picture
+generate: setup ## Write the generated files anew: CRDs, roles, tables of values, figures and fields, the picture
 	@$(VENV)/python -m syncgroup_operator.crdgen --output crds --copy charts/syncgroup/files/crds \
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs charts/syncgroup
+	@$(VENV)/python -m tools.metricdocs docs/metrics.md
 	@$(VENV)/python -m tools.picture docs/overview.toml
 
 .PHONY: verify
@@ -133,6 +134,7 @@ verify: setup ## Regenerate what is generated; the difference must be empty
 	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds --copy charts/syncgroup/files/crds \
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs --check charts/syncgroup
+	@$(VENV)/python -m tools.metricdocs --check docs/metrics.md
 	@$(VENV)/python -m tools.picture --check docs/overview.toml
 	@$(VENV)/python -m tools.kube check
 

@@ -25,7 +25,7 @@ from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.work import RolloutWork, is_on
-from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY, STAGE
+from sync_runtime.telemetry.names import ACTIVATE, APPLY, RECEIVE, RELAY, STAGE
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
 
@@ -274,10 +274,19 @@ class Rollout:
     def _timed(self, stage: str, version: VersionRef, spent_us: int) -> None:
         _log.info("version %d: %s %d us", version.seq, stage, spent_us)
         self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
-        if stage == STAGE:
-            self._sync.staged(version, time.monotonic())
+        self._count(stage, version, spent_us)
         if stage == ACTIVATE:  # a scrub may follow, children may still be served, and work may be done under it
             ends, self._traced = (self._traced, version) if is_on(self._sidecar) else (version, None)
             if ends is not None:
                 end = partial(self._sidecar.traces.finish, ends.lineage, ends.seq)
                 asyncio.get_running_loop().call_later(TRACE_ENDS_AFTER_S, end)
+
+    def _count(self, stage: str, version: VersionRef, spent_us: int) -> None:
+        times = self._sidecar.stage_times
+        times.took(stage, spent_us)
+        if stage == APPLY:  # that is what generation waits for
+            times.paused(spent_us)
+        elif stage == STAGE:
+            took_s = self._sync.staged(version, time.monotonic())
+            if took_s is not None:
+                times.synced(took_s)
