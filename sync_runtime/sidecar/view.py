@@ -130,6 +130,7 @@ class View:
             "spool_bytes": sidecar.spool.size_bytes,
             "lease_renewals_total": sidecar.keeper.renewals,
             "stale_plans_total": sidecar.plans.stale,
+            "trace_spans_dropped_total": sidecar.tracing.telemetry.dropped_spans,
             'asked_again_total{of="children"}': sidecar.distributor.asked_again,
             "superseded_transfers_total": sidecar.links.num_superseded,
             "draining": float(sidecar.draining),
