@@ -85,7 +85,8 @@ class VersionTraces:
         if not self._telemetry.enabled:
             return traceparent if parse_traceparent(traceparent) is not None else ""
         kept = self._kept.get((lineage, seq))
-        if kept is not None:
+        # A first offer without a context is no trace; a later one may bring it.
+        if kept is not None and (kept.trace.traceparent or parse_traceparent(traceparent) is None):
             return kept.trace.traceparent
         now_ns = self._clock_ns()
         label = self._label(lineage, seq, None)
