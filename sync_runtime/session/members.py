@@ -42,6 +42,7 @@ class EngineSession:
         self._stager = Stager(self._weights, context.versions)
         parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
         self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance))
+        self.scrubs = self._scrubber.results  # how many ended how, for figures
         self._library: Library | None = None
         self._opening: OpenIntake | None = None
         self._staging = False
@@ -56,8 +57,7 @@ class EngineSession:
         self.trouble: tuple[str, str] | None = None
         self.tokens_per_second: int | None = None
         self.pause_us: int | None = None
-        self._since: dict[str, float] = {}
-        """When stages began that are not over."""
+        self._since: dict[str, float] = {}  # when stages began that are not over
 
     # --- what others want to know ------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 
 from sync_runtime.bucket.keys import ObjectKey
 from sync_runtime.bucket.spool import Spool
+from sync_runtime.contract.traces import SEND
 from sync_runtime.errors import LocalProtocolError, SyncError, TransportError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
@@ -36,6 +37,7 @@ from sync_runtime.sidecar.parts import lease_of, release
 from sync_runtime.sidecar.plans import PlanWatch, check_role
 from sync_runtime.sidecar.reports import TroubleOf, no_trouble
 from sync_runtime.sidecar.rollout import Rollout
+from sync_runtime.sidecar.stage_times import StageTimes
 from sync_runtime.sidecar.tracing import Tracing
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
@@ -112,6 +114,7 @@ class Sidecar:
         self.links = LinkBook(settings)
         self.tracing = Tracing(settings, self.plans, environment, self.release)
         self.traces = self.tracing.traces
+        self.stage_times = StageTimes()
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
         # In a pod the volume decides who reaches the socket, and the user's image may run under any uid.
         limits = LocalLimits(ring_bytes=settings.ring_bytes, any_uid=bool(settings.pod_uid))
@@ -244,6 +247,8 @@ class Sidecar:
 
     def _sent(self, event: PayloadDone) -> None:
         key = self.tracing.sent(event)
+        if key is not None:
+            self.stage_times.took(SEND, int((event.ended_s - event.started_s) * 1e6))
         if key is not None and isinstance(self.role, Rollout):
             self.role.relayed(key)
 

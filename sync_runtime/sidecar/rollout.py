@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.contract.plan import LinkPlan
 from sync_runtime.contract.reports import MemberReport, Trouble
-from sync_runtime.contract.traces import RECEIVE, RELAY, STAGE, VERIFY
+from sync_runtime.contract.traces import APPLY, RECEIVE, RELAY, STAGE, VERIFY
 from sync_runtime.errors import SyncError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import TrustedSigners
@@ -302,5 +302,15 @@ class Rollout:
         _log.info("version %d: %s %d us %s", version.seq, stage, spent_us, reason)
         fault = Fault(reason, sentence)
         self._sidecar.traces.timed(*version, stage, spent_us, attributes=attributes, fault=fault)
-        if stage == STAGE:
-            self._sync.staged(version, time.monotonic())
+        if not reason:
+            self._count(stage, version, spent_us)
+
+    def _count(self, stage: str, version: VersionRef, spent_us: int) -> None:
+        times = self._sidecar.stage_times
+        times.took(stage, spent_us)
+        if stage == APPLY:  # that is what generation waits for
+            times.paused(spent_us)
+        elif stage == STAGE:
+            took_s = self._sync.staged(version, time.monotonic())
+            if took_s is not None:
+                times.synced(took_s)

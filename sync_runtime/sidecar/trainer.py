@@ -180,6 +180,7 @@ class Trainer:
         if stored is not None:
             coded = {ATTR_BYTES: stored.facts.size_bytes, ATTR_BUCKETS: stored.num_buckets}
         self._sidecar.traces.timings(*version, stages, {ENCODE: coded})
+        self._sidecar.stage_times.all_took(stages)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
         self.work.published()

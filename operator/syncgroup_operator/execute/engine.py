@@ -106,6 +106,11 @@ class Engine:
         self.collector: Collector | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def dropped_spans(self) -> int:
+        """Spans of passes that no backend took."""
+        return 0 if self._passes is None else self._passes.dropped
+
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -57,6 +57,10 @@ class OpenPass(Protocol):
 class PassSink(Protocol):
     """Where passes go."""
 
+    @property
+    def dropped(self) -> int:
+        """Spans that no backend took."""
+
     def begin(self, start_ns: int, attributes: Mapping[str, Value]) -> OpenPass:
         """A pass did something. Never blocks."""
 

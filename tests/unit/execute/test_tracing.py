@@ -42,6 +42,8 @@ class Noted(OpenPass):
 
 
 class Sink:
+    dropped = 0
+
     def __init__(self) -> None:
         self.passes: list[Noted] = []
 
