@@ -36,6 +36,7 @@ def _life(sidecar: Sidecar) -> Iterator[Reading]:
     yield from _known(names.LEASE_AGE, keeper.age_s())
     yield Reading(names.CERTIFICATE_EXPIRY, sidecar.identity.expires_at.timestamp())
     yield Reading(names.STALE_PLANS, sidecar.plans.stale)
+    yield Reading(names.SPANS_DROPPED, sidecar.tracing.telemetry.dropped_spans)
     yield Reading(names.PLAN_REVISION, sidecar.plans.plan.revision)
     yield Reading(names.TERM, sidecar.versions.fence.term)
     if worker is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sync_runtime.contract.figures.runtime import PAUSE_SECONDS, STAGE_SECONDS, SYNC_SECONDS
+from sync_runtime.contract.traces import STAGES
 from sync_runtime.control.exposition import Distribution, Reading
-from sync_runtime.telemetry.names import STAGES
 
 
 class StageTimes:

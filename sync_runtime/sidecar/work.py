@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING
 from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.contract.figures import runtime as figures
 from sync_runtime.contract.plan import Endpoint
+from sync_runtime.contract.traces import ATTR_GROUP_ID, ATTR_PEER, ATTR_REASON, ATTR_TOKENS, WORK
 from sync_runtime.control.exposition import Reading
 from sync_runtime.session.machine import ServiceState
 from sync_runtime.session.work.counter import WorkCounter
 from sync_runtime.session.work.desk import DeskContext, WorkDesk
 from sync_runtime.session.work.worker import WorkerContext, WorkerLibraries, WorkerSession
-from sync_runtime.telemetry.names import (
-    ATTR_GROUP_ID,
-    ATTR_PEER,
-    ATTR_REASON,
-    ATTR_TOKENS,
-    WORK,
-    WORK_RESULTS,
-    WORK_TOKENS,
-)
+from sync_runtime.telemetry.names import WORK_RESULTS, WORK_TOKENS
 from sync_runtime.telemetry.surface import Attributes
 from sync_runtime.transport.events import WorkEvent
 from sync_runtime.transport.messages import Hello
@@ -73,7 +66,7 @@ class TrainerWork:
                 member_lease_s=lambda: float(sidecar.plans.plan.lease.duration_seconds),
                 spawn=sidecar.spawn,
                 counted=self._counted,
-                judged=lambda reason: sidecar.telemetry.record(WORK_RESULTS, 1, {ATTR_REASON: reason}),
+                judged=lambda reason: sidecar.tracing.telemetry.record(WORK_RESULTS, 1, {ATTR_REASON: reason}),
             )
         )
         self.libraries = WorkCounter(self.desk)
@@ -150,7 +143,7 @@ class TrainerWork:
     def _counted(self, version: WorkVersion, worker: str, tokens: int, spent_s: float) -> None:
         attributes: Attributes = {ATTR_PEER: worker, ATTR_TOKENS: tokens}
         self._sidecar.traces.timed(version.lineage, version.seq, WORK, int(spent_s * 1e6), attributes=attributes)
-        self._sidecar.telemetry.record(WORK_TOKENS, tokens, {ATTR_PEER: worker})
+        self._sidecar.tracing.telemetry.record(WORK_TOKENS, tokens, {ATTR_PEER: worker})
 
 
 class RolloutWork:

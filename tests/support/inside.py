@@ -74,6 +74,6 @@ class InsideGroup(Group):
 
     async def _started(self, name: str) -> Sidecar:
         settings = settings_of(load_group(self.config), name, self.config)
-        sidecar = Sidecar(dataclasses.replace(settings, **self.changes.get(name, {})), {})
+        sidecar = Sidecar(dataclasses.replace(settings, **self.changes.get(name, {})), self.environment)
         await sidecar.start()
         return sidecar

@@ -61,6 +61,7 @@ class EngineCollector:
         yield family(names.GROUPS_OBSERVED, {(): len(reconciler.observed)})
         yield family(names.ACTIONS, {(): figures.actions})
         yield family(names.STATUS_WRITES, {(): figures.status_writes})
+        yield family(names.SPANS_DROPPED, {(): self._engine.dropped_spans})
         yield family(names.REPLACEMENTS, {(reason,): count for reason, count in figures.replacements.items()})
         yield family(names.LEASE_EXPIRIES, {(): figures.lease_expiries})
 

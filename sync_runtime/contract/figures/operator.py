@@ -98,6 +98,12 @@ REACTION_SECONDS: Final = Figure(
     _REACTION_BOUNDS_S,
 )  # fmt: skip
 ACTIONS: Final = Figure("syncgroup_actions_total", "counter", "1", "Objects applied or deleted.")
+SPANS_DROPPED: Final = Figure(
+    "syncgroup_operator_trace_spans_dropped_total",
+    "counter",
+    "1",
+    "Spans of passes that no trace backend took: it is away, or too slow.",
+)
 STATUS_WRITES: Final = Figure("syncgroup_status_writes_total", "counter", "1", "Statuses written.")
 CERTIFICATE_REQUESTS: Final = Figure(
     "syncgroup_certificate_requests_total", "counter", "1", "Members' certificate requests: `issued` or `denied`.",
@@ -146,6 +152,7 @@ GROUP_FIGURES: Final = (
 )  # fmt: skip
 FIGURES: Final = (
     *GROUP_FIGURES, REPLACEMENTS, LEASE_EXPIRIES, REPLACEMENT_SECONDS, REACTION_SECONDS, ACTIONS, STATUS_WRITES,
+    SPANS_DROPPED,
     CERTIFICATE_REQUESTS, LEADER, GROUPS, GROUPS_OBSERVED, WATCHES_LIVE, CLUSTER_CONNECTED, QUEUE_DEPTH, QUEUE_OLDEST,
     REQUESTS, PASSES, PASS_ERRORS, PASS_SECONDS,
 )  # fmt: skip

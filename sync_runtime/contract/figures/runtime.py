@@ -50,6 +50,9 @@ CERTIFICATE_EXPIRY: Final = Figure(
 STALE_PLANS: Final = Figure(
     "syncgroup_stale_plans_total", "counter", "1", "Plans refused because a newer one is in force."
 )
+SPANS_DROPPED: Final = Figure(
+    "syncgroup_trace_spans_dropped_total", "counter", "1", "Spans that no trace backend took: it is away, or too slow."
+)
 PLAN_REVISION: Final = Figure("syncgroup_plan_revision", "gauge", "1", "The plan that it follows.")
 TERM: Final = Figure("syncgroup_term", "gauge", "1", "Newest term of a trainer that it has seen.")
 GPU_WORKER_UP: Final = Figure("syncgroup_gpu_worker_up", "gauge", "1", "1 while the GPU worker can be dialled.")
@@ -192,7 +195,8 @@ WORK_VERDICTS: Final = Figure(
 )
 
 FIGURES: Final = (
-    STARTING, DRAINING, LEASE_RENEWALS, LEASE_FAILURES, LEASE_AGE, CERTIFICATE_EXPIRY, STALE_PLANS, PLAN_REVISION, TERM,
+    STARTING, DRAINING, LEASE_RENEWALS, LEASE_FAILURES, LEASE_AGE, CERTIFICATE_EXPIRY, STALE_PLANS,
+    SPANS_DROPPED, PLAN_REVISION, TERM,
     GPU_WORKER_UP, GPU_WORKER_STARTS,
     HEAD_SEQ, VERSION_SEQ, LAG, SYNC_SECONDS, PAUSE_SECONDS, STAGE_SECONDS, SCRUBS,
     PAYLOAD_BYTES, PAYLOAD_BITS, PAYLOAD_CHANGED, PAYLOAD_DENSITY, WEIGHTS_BYTES, SPOOL_BYTES,
