@@ -66,13 +66,13 @@ async def reached(target: Target) -> AsyncIterator[Cluster]:
         await cluster.close()
 
 
-async def list_groups(cluster: Cluster, target: Target) -> list[SyncGroup]:
-    """All SyncGroups of the namespace, or of all of them."""
+async def list_bodies(cluster: Cluster, target: Target) -> list[Body]:
+    """All SyncGroups of the namespace, or of all of them, as they are stored."""
     try:
         found = await cluster.list_all(kinds.SYNC_GROUP, target.namespace)
     except NotFoundError as error:
         raise CommandError(_no_kind(target)) from error
-    return [_parsed(body) for body in sorted(found, key=_key)]
+    return sorted(found, key=_key)
 
 
 async def find_group(cluster: Cluster, target: Target, name: str) -> Body:
@@ -92,6 +92,16 @@ async def find_group(cluster: Cluster, target: Target, name: str) -> Body:
     raise CommandError(_no_group(target.namespace, bare, known, elsewhere))
 
 
+async def list_groups(cluster: Cluster, target: Target) -> list[SyncGroup]:
+    """The same, read."""
+    return [parsed(body) for body in await list_bodies(cluster, target)]
+
+
+async def read_group(cluster: Cluster, target: Target, name: str) -> SyncGroup:
+    """One SyncGroup."""
+    return parsed(await find_group(cluster, target, name))
+
+
 async def read_facts(
     cluster: Cluster,
     body: Body,
@@ -103,7 +113,7 @@ async def read_facts(
     now: Now = utc_now,
 ) -> GroupFacts:
     """Everything about one group. `others`: contexts in which members of other clusters can be seen."""
-    group = _parsed(body)
+    group = parsed(body)
     unseen: list[str] = []
     pods: list[Body] = []
     leases: list[Body] = []
@@ -143,14 +153,14 @@ async def ask(
     """Write a group's requests anew, as `change` makes them of what is there; by compare-and-swap."""
     for _ in range(CHANGE_TRIES):
         body = await find_group(cluster, target, name)
-        group = _parsed(body)
+        group = parsed(body)
         metadata = {"resourceVersion": body["metadata"]["resourceVersion"], "uid": body["metadata"]["uid"]}
         patch = {"metadata": metadata, "spec": {"requests": list(change(group))}}
         try:
             answer = await cluster.merge_patch(kinds.SYNC_GROUP, *group.key, patch, manager=MANAGER)
         except ConflictError:
             continue
-        return _parsed(answer)
+        return parsed(answer)
     raise CommandError(f"{name} changes all the time: try again.")
 
 
@@ -196,7 +206,8 @@ async def _elsewhere(cluster: Cluster, name: str) -> list[str]:
     return []
 
 
-def _parsed(body: Body) -> SyncGroup:
+def parsed(body: Body) -> SyncGroup:
+    """A stored SyncGroup; raises CommandError where this release cannot read it."""
     try:
         resource = load_stored(body).resource
     except ContractError as error:

@@ -225,6 +225,7 @@ def syncgroups(draw: st.DrawFn) -> Document:
             {},
             {
                 "endpoint": st.sampled_from(["http://a:4318", "https://[::1]:4318/v1/traces"]),
+                "queryEndpoint": st.sampled_from(["http://a:16686", "https://traces.example/jaeger"]),
                 "sampledMembersPerRegion": st.integers(0, 64),
             },
         ),
