@@ -127,7 +127,8 @@ generate: setup ## Write the generated files anew: CRDs, roles, tables of values
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs charts/syncgroup
 	@$(VENV)/python -m tools.metricdocs docs/metrics.md
-	@$(VENV)/python -m tools.picture docs/overview.toml
+	@$(VENV)/python -m tools.reference crds docs/reference.md
+	@for picture in overview architecture; do $(VENV)/python -m tools.picture docs/$$picture.toml || exit 1; done
 
 .PHONY: verify
 verify: setup ## Regenerate what is generated; the difference must be empty
@@ -135,7 +136,8 @@ verify: setup ## Regenerate what is generated; the difference must be empty
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs --check charts/syncgroup
 	@$(VENV)/python -m tools.metricdocs --check docs/metrics.md
-	@$(VENV)/python -m tools.picture --check docs/overview.toml
+	@$(VENV)/python -m tools.reference --check crds docs/reference.md
+	@for picture in overview architecture; do $(VENV)/python -m tools.picture --check docs/$$picture.toml || exit 1; done
 	@$(VENV)/python -m tools.kube check
 
 .PHONY: checks
