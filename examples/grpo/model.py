@@ -6,6 +6,7 @@ them in bf16. Knows nothing of tasks, training or SyncGroup.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,7 @@ class Characters:
 
 def make_deterministic() -> None:
     """One thread and kernels that repeat: sums are added in one order, so equal inputs give equal bits."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses to multiply on a GPU
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)
 

@@ -42,7 +42,7 @@ class Settings:
 
 
 SMOLLM2 = Settings(
-    model="smollm2", steps=40, groups=4, samples=8, max_new_tokens=6, learning_rate=5e-6, updates=1, entropy=0.0,
+    model="smollm2", steps=40, groups=4, samples=8, max_new_tokens=6, learning_rate=1e-5, updates=1, entropy=0.0,
     largest=20,
 )  # fmt: skip
 TINY = Settings()

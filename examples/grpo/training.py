@@ -156,7 +156,7 @@ def sum_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> str:
     whole = hashlib.sha256()
     for name, tensor in sorted(tensors):
         whole.update(name.encode())
-        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
     return whole.hexdigest()
 
 

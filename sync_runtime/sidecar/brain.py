@@ -37,6 +37,7 @@ from sync_runtime.sidecar.parts import lease_of, origin_of, release
 from sync_runtime.sidecar.plans import PlanWatch, check_role
 from sync_runtime.sidecar.reports import TroubleOf, no_trouble
 from sync_runtime.sidecar.rollout import Rollout
+from sync_runtime.sidecar.stage_times import StageTimes
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
 from sync_runtime.sidecar.worker import GpuWorker
@@ -117,6 +118,7 @@ class Sidecar:
         self.links = LinkBook(settings)
         self.telemetry = telemetry.start(environment, origin_of(settings, self.release))
         self.traces = VersionTraces(self.telemetry, self._is_sampled)
+        self.stage_times = StageTimes()
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
         # In a pod the volume decides who reaches the socket, and the user's image may run under any uid.
         limits = LocalLimits(ring_bytes=settings.ring_bytes, any_uid=bool(settings.pod_uid))
@@ -256,6 +258,7 @@ class Sidecar:
         attributes: Attributes = {ATTR_PEER: event.link.name, ATTR_BYTES: event.size_bytes, ATTR_STREAMS: event.streams}
         spent_us = int((event.ended_s - event.started_s) * 1e6)
         self.traces.timed(key.lineage, key.target_seq, SEND, spent_us, attributes=attributes)
+        self.stage_times.took(SEND, spent_us)
         if isinstance(self.role, Rollout):
             self.role.relayed(key)
 

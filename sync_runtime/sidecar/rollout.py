@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.contract.plan import LinkPlan
-from sync_runtime.contract.reports import MemberReport, Trouble
+from sync_runtime.contract.reports import MemberReport, ScrubAnswer, Trouble
 from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.session.incoming import MemberContext
 from sync_runtime.session.machine import ServiceState
@@ -25,7 +25,7 @@ from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.work import RolloutWork, is_on
-from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY, STAGE
+from sync_runtime.telemetry.names import ACTIVATE, APPLY, RECEIVE, RELAY, STAGE
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
 
@@ -111,6 +111,7 @@ class Rollout:
 
     def start(self) -> None:
         """Dials."""
+        self.engine.scrubs.request(self._sidecar.plans.plan.scrub_request or 0)
         self._dialler.start()
         self.work.start()
 
@@ -127,6 +128,7 @@ class Rollout:
         self.heard()
         self._dialler.set_parents(sidecar.plans.parents())
         self.work.plan_changed()
+        self.engine.scrubs.request(sidecar.plans.plan.scrub_request or 0)
         self.receiver.follow()
 
     def heard(self) -> None:
@@ -193,7 +195,8 @@ class Rollout:
             trouble=trouble,
             version=None if engine.live is None else reported(engine.live, None),
             staged_seq=None if staged is None else staged.seq,
-            scrub={True: "Passed", False: "Failed", None: None}[engine.scrub_passed],
+            scrub={True: "Passed", False: "Failed", None: None}[engine.scrubs.passed],
+            scrub_answer=_scrub_answer(engine.scrubs.answer),
             parent=self.receiver.parent,
             tokens_per_second=engine.tokens_per_second,
             sync_millis=self._sync.millis(engine.live),
@@ -274,10 +277,26 @@ class Rollout:
     def _timed(self, stage: str, version: VersionRef, spent_us: int) -> None:
         _log.info("version %d: %s %d us", version.seq, stage, spent_us)
         self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
-        if stage == STAGE:
-            self._sync.staged(version, time.monotonic())
+        self._count(stage, version, spent_us)
         if stage == ACTIVATE:  # a scrub may follow, children may still be served, and work may be done under it
             ends, self._traced = (self._traced, version) if is_on(self._sidecar) else (version, None)
             if ends is not None:
                 end = partial(self._sidecar.traces.finish, ends.lineage, ends.seq)
                 asyncio.get_running_loop().call_later(TRACE_ENDS_AFTER_S, end)
+
+    def _count(self, stage: str, version: VersionRef, spent_us: int) -> None:
+        times = self._sidecar.stage_times
+        times.took(stage, spent_us)
+        if stage == APPLY:  # that is what generation waits for
+            times.paused(spent_us)
+        elif stage == STAGE:
+            took_s = self._sync.staged(version, time.monotonic())
+            if took_s is not None:
+                times.synced(took_s)
+
+
+def _scrub_answer(answer: tuple[int, bool] | None) -> ScrubAnswer | None:
+    if answer is None:
+        return None
+    number, passed = answer
+    return ScrubAnswer(request=number, result="Passed" if passed else "Failed")

@@ -171,6 +171,7 @@ class Trainer:
         _log.info("version %d is durable (%s)", version.seq, ", ".join(f"{k} {v} us" for k, v in timings_us.items()))
         stages = {EXTRACT: timings_us.get("copy", 0), **timings_us}  # coder `sidecar`: the library only copies
         self._sidecar.traces.timings(version.lineage, version.seq, stages)
+        self._sidecar.stage_times.all_took(stages)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
         self.work.published()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -63,6 +63,18 @@ class Figures:
     actions: int = 0
     status_writes: int = 0
     replacements: dict[str, int] = field(default_factory=dict)
+    lease_expiries: int = 0
+    _expired: dict[GroupKey, frozenset[str]] = field(default_factory=dict)
+
+    def expired(self, key: GroupKey, uids: Iterable[str]) -> None:
+        """The leases of these pods are judged expired; each counts once, in however many passes it is seen."""
+        before, now = self._expired.get(key, frozenset()), frozenset(uids)
+        self.lease_expiries += len(now - before)
+        self._expired[key] = now
+
+    def forget(self, key: GroupKey) -> None:
+        """The group is gone."""
+        self._expired.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -144,6 +156,7 @@ class Reconciler:
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
         )
         decision = decide(observation, record.state)
+        self.figures.expired(seen.key, decision.expired)
         for replacement in decision.replacements:
             self._around.reactions.judged(seen.key, replacement.member)
         await self._guard(seen, decision)
@@ -286,6 +299,7 @@ class Reconciler:
 
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
+        self.figures.forget(key)
         self._refusals.forget(key)
         self.postponed.discard(key)
         self._around.records.forget(key)
