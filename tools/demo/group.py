@@ -93,8 +93,9 @@ def _template(given: Document, settings: Settings) -> Document:
     spec = given["spec"]
     (container,) = spec["containers"]
     main = hostpython.container(
-        container["name"], arguments(given, settings), volumeMounts=container.get("volumeMounts", [])
-    )
+        container["name"], arguments(given, settings), volumeMounts=container.get("volumeMounts", []),
+        environment={one["name"]: one["value"] for one in container.get("env", [])},
+    )  # fmt: skip
     volumes = [*hostpython.volumes(), *spec.get("volumes", [])]
     return {"spec": spec | {"volumes": volumes, "containers": [main]}}
 

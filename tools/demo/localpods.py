@@ -132,7 +132,8 @@ class LocalPods:
         made = Running(pod["metadata"]["uid"], control, folder / "main.log")
         sidecar_words = [sys.executable, "-m", "syncgroup.cli", "sidecar"]
         made.processes.append(_process(sidecar_words, variables, folder / "sidecar.log", folder))
-        made.processes.append(_process(list(self._program(pod)), variables, made.log, folder))
+        theirs = _values(pod["spec"]["containers"][0], pod) | variables
+        made.processes.append(_process(list(self._program(pod)), theirs, made.log, folder))
         return made
 
     def _write_token(self, api: ApiClient, name: str, pod: Document, folder: Path) -> None:

@@ -41,7 +41,8 @@ def program(say: Callable[[str], None]) -> Path | None:
 def documents(path: Path) -> list[dict[str, Any]]:
     """A namespace with one pod that runs the program of this machine, and its address for every region. Pure."""
     labels = {"app": NAME}
-    settings = json.dumps(jaeger.config(OTLP_PORT, QUERY_PORT, GRPC_PORT)).replace(f"{jaeger.HOST}:", "0.0.0.0:")
+    told = json.dumps(jaeger.config(OTLP_PORT, QUERY_PORT, GRPC_PORT))
+    settings = told.replace(f"{jaeger.HOST}:", "0.0.0.0:")  # in a pod loopback is nobody's but its own
     container = {
         "name": NAME, "image": hostpython.IMAGE, "imagePullPolicy": "Never",
         "command": [f"/opt/jaeger/{path.name}", "--config", CONFIG],
@@ -96,7 +97,7 @@ def through(hub: RegionHandle) -> Ask:
     return ask
 
 
-def whole_trace(ask: Ask, group_uid: str, seq: int, members: int, sleep: Callable[[float], None] = time.sleep) -> Trace | None:
+def whole_trace(ask: Ask, group_uid: str, seq: int, members: int) -> Trace | None:
     """The trace of a version once every member has a part in it, or what there is of it after a while."""
     end_s = time.monotonic() + WHOLE_S
     while True:
@@ -105,7 +106,7 @@ def whole_trace(ask: Ask, group_uid: str, seq: int, members: int, sleep: Callabl
             return trace
         if time.monotonic() > end_s:
             return trace
-        sleep(0.5)
+        time.sleep(0.5)
 
 
 def _trace(ask: Ask, group_uid: str, seq: int) -> Trace | None:
