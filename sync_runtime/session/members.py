@@ -42,7 +42,6 @@ class EngineSession:
         self._stager = Stager(self._weights, context.versions)
         parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
         self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance, tell=self._tell))
-        self.scrubs = self._scrubber.results  # how many ended how, for figures
         self._library: Library | None = None
         self._opening: OpenIntake | None = None
         self._staging = False
