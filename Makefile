@@ -25,7 +25,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
-demo: setup ## Three regions on this machine: a group under the operator, pods that share weights over shaped links
+demo: setup ## The whole idea in minutes: three regions, RL over them, what breaks and heals (ARGS=--keep leaves it running)
 	@$(VENV)/python -m tools.demo $(ARGS)
 
 .PHONY: grpo
