@@ -1,4 +1,4 @@
-"""`python -m examples --version | --self-test`: what the examples' image answers; the examples have programs of their own.
+"""`python -m examples --version | --self-test`: what the examples' image answers. The programs are others:
 
     python -m examples.grpo.pod trainer|worker      in a pod
     python -m examples.grpo.local                   without Kubernetes

@@ -27,11 +27,11 @@ class Step(NamedTuple):
 
 def run_steps(steps: Iterable[Step], say: Callable[[str], None], broken: tuple[type[Exception], ...]) -> int:
     """Every step, also after one that failed; returns the exit code. `broken` are the errors of a broken image."""
-    code = 0
+    code, expected = 0, (SelfTestError, *broken)
     for step in steps:
         try:
             say(f"{PASSED:<6} {step.name}: {step.check()}")
-        except (SelfTestError, *broken) as error:
+        except expected as error:
             code = BROKEN_EXIT_CODE
             say(f"{FAILED:<6} {step.name}: {type(error).__name__}: {error}")
     return code

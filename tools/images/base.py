@@ -12,8 +12,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from tools import debian
 from tools.cache import exclusive, replacing
@@ -34,42 +36,67 @@ MERGED = ("bin", "sbin", "lib", "lib64")
 """Links into /usr, as Debian's own installer makes them."""
 UNREAD = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian")
 AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
+NEWEST, GOOD_FOR_S = "newest-base", 7 * 24 * 3600.0
 MADE_BY = "1"
 """Raised when what is made here changes."""
 BUILD_REFERENCE, RUN_REFERENCE = "syncgroup.local/base-build:local", "syncgroup.local/base:local"
 
 
-class Bases:
-    """The two bases as OCI archives in the cache, for the packages that the archive has today."""
+class Bases(NamedTuple):
+    """The two bases as OCI archives in the cache."""
 
-    def __init__(self, folder: Path) -> None:
-        self._archive = Archive(folder / "apt")
-        self._runs = [one for one in self._archive.closure(RUNS) if one.name not in UNUSED]
-        self._builds = self._archive.closure((*RUNS, *BUILDS))
-        text = "\n".join([MADE_BY, *(f"{name} {version}" for name, version in (*self._runs, *self._builds))])
-        self.key = hashlib.sha256(text.encode()).hexdigest()[:12]
-        self.run_archive = folder / f"base-{self.key}.tar"
-        self.build_archive = folder / f"base-build-{self.key}.tar"
+    key: str
+    """Names the packages and their versions."""
+    run_archive: Path
+    build_archive: Path
 
-    def ensure(self) -> None:
-        """Make what is missing."""
-        with exclusive(self.run_archive.parent / ".base-lock"):
-            if self.run_archive.exists() and self.build_archive.exists():
-                return
-            with tempfile.TemporaryDirectory(prefix="syncgroup-base-") as holder:
-                debs = {
-                    debian.package_of(path): path
-                    for path in self._archive.download([one.name for one in self._builds], Path(holder) / "debs")
-                }
-                for packages, target, reference in (
-                    (self._runs, self.run_archive, RUN_REFERENCE),
-                    (self._builds, self.build_archive, BUILD_REFERENCE),
-                ):
-                    root = Path(holder) / target.stem
-                    _stage(root, packages, debs)
-                    with replacing(target) as staged:
-                        packing.pack(root, staged, reference=reference)
-                    shutil.rmtree(root)
+    @classmethod
+    def at(cls, folder: Path, key: str) -> Bases:
+        """Where the archives of a key are."""
+        return cls(key, folder / f"base-{key}.tar", folder / f"base-build-{key}.tar")
+
+    def exist(self) -> bool:
+        """Whether both were made."""
+        return self.run_archive.exists() and self.build_archive.exists()
+
+
+def ensure(folder: Path) -> Bases:
+    """The bases of the packages that Debian's archive has today, or had a few days ago."""
+    with exclusive(folder / ".base-lock"):
+        recent = _recent(folder)
+        if recent is not None:
+            return recent
+        archive = Archive(folder / "apt")
+        runs = [one for one in archive.closure(RUNS) if one.name not in UNUSED]
+        builds = archive.closure((*RUNS, *BUILDS))
+        text = "\n".join([MADE_BY, *(f"{name} {version}" for name, version in (*runs, *builds))])
+        found = Bases.at(folder, hashlib.sha256(text.encode()).hexdigest()[:12])
+        if not found.exist():
+            _make(found, archive, runs, builds)
+        (folder / NEWEST).write_text(f"{MADE_BY} {found.key}")
+        return found
+
+
+def _recent(folder: Path) -> Bases | None:
+    note = folder / NEWEST
+    if not note.exists() or time.time() - note.stat().st_mtime > GOOD_FOR_S:
+        return None
+    made_by, _, key = note.read_text().partition(" ")
+    found = Bases.at(folder, key)
+    return found if made_by == MADE_BY and found.exist() else None
+
+
+def _make(bases: Bases, archive: Archive, runs: list[Package], builds: list[Package]) -> None:
+    with tempfile.TemporaryDirectory(prefix="syncgroup-base-") as holder:
+        fetched = archive.download([one.name for one in builds], Path(holder) / "debs")
+        debs = {debian.package_of(path): path for path in fetched}
+        wanted = ((runs, bases.run_archive, RUN_REFERENCE), (builds, bases.build_archive, BUILD_REFERENCE))
+        for packages, target, reference in wanted:
+            root = Path(holder) / target.stem
+            _stage(root, packages, debs)
+            with replacing(target) as staged:
+                packing.pack(root, staged, reference=reference)
+            shutil.rmtree(root)
 
 
 def _stage(root: Path, packages: Iterable[Package], debs: dict[str, Path]) -> None:

@@ -6,9 +6,10 @@ crun starts it from a folder with the image's files. Writable is /tmp alone, as 
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import tempfile
-import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,37 @@ from tools.images.daemonless import Builder
 
 NAMESPACES = ("pid", "mount", "ipc", "uts", "network")
 TMP_BYTES = 512 << 20
-RUN_TIMEOUT_S = 600.0
+ROOT = "root"
+# Mounts of the image live in the mount namespace of this one shell, so all of it happens there.
+SCRIPT = """\
+name=$(from | tail -n 1)
+trap 'umount "$0/root" 2>/dev/null; remove "$name" >/dev/null' EXIT
+mount --bind "$(mount_image "$name")" "$0/root"
+crun --root "$0/state" --cgroup-manager disabled run --bundle "$0" image-under-test
+"""
 
 
-def run(builder: Builder, archive: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The image's entry point with these words; what it wrote and how it ended."""
+def run(
+    builder: Builder, archive: Path, *words: str, entrypoint: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """The image's entry point, or another program of it, with these words; what it wrote and how it ended."""
+    builder.prepare()
     facts = read(archive)
-    with builder.mounted(archive) as root, tempfile.TemporaryDirectory(prefix="syncgroup-container-") as bundle:
-        (Path(bundle) / "config.json").write_text(json.dumps(specification(facts, root, words)))
-        state = ["--root", f"{bundle}/state", "--cgroup-manager", "disabled"]
-        command = [*builder.program("crun"), *state, "run", "--bundle", bundle, f"syncgroup-{uuid.uuid4().hex[:8]}"]
-        return subprocess.run(
-            command, env=builder.environment(), capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S
+    with tempfile.TemporaryDirectory(prefix="syncgroup-container-") as bundle:
+        Path(bundle, ROOT).mkdir()
+        Path(bundle, "config.json").write_text(
+            json.dumps(specification(replace(facts, entrypoint=entrypoint or facts.entrypoint), words))
         )
+        lines = {
+            "FROM": builder.command("from", "--pull-never", f"oci-archive:{archive}"),
+            "MOUNT_IMAGE": builder.command("mount"),
+            "REMOVE": builder.command("rm"),
+        }
+        head = "\n".join(f'{name.lower()}() {{ {shlex.join(line)} "$@"; }}' for name, line in lines.items())
+        return builder.inside(["sh", "-euc", f"{head}\n{SCRIPT}", bundle])
 
 
-def specification(facts: ImageFacts, root: Path, words: tuple[str, ...]) -> dict[str, Any]:
+def specification(facts: ImageFacts, words: tuple[str, ...]) -> dict[str, Any]:
     """The container in the words of the OCI runtime specification. Pure."""
     user, _, group = facts.user.partition(":")
     return {
@@ -45,7 +61,7 @@ def specification(facts: ImageFacts, root: Path, words: tuple[str, ...]) -> dict
             "noNewPrivileges": True,
             "capabilities": {},
         },
-        "root": {"path": str(root), "readonly": True},
+        "root": {"path": ROOT, "readonly": True},
         "hostname": "image-under-test",
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},

@@ -6,27 +6,29 @@ in the cache too, with every layer that was built once: after a change of code o
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools import debian
 from tools.cache import cache_root, exclusive, platform_tag, replacing
 from tools.debian import Archive
 from tools.errors import BuildError, HostError
-from tools.images import pipsettings
-from tools.images.base import Bases
+from tools.images import base, pipsettings
 from tools.images.catalog import LOCAL, ROOT, Image, build_arguments
 
 PROGRAMS = ("buildah", "crun")
 LIBRARIES = ("libgpgme11", "libassuan0", "libgpg-error0", "libsubid4", "libyajl2", "libdevmapper1.02.1", "libseccomp2")
-POLICY = '{"default": [{"type": "insecureAcceptAnything"}]}\n'
+POLICY, REGISTRIES, CACHE = "policy.json", "registries.conf", "ld.so.cache"
+TRUST = '{"default": [{"type": "insecureAcceptAnything"}]}\n'
 """Nothing is pulled from elsewhere here, only from archives that were made a moment ago."""
+ENTER = 'mount --bind "$0" /etc/ld.so.cache && exec "$@"'
+READERS = ("build", "from", "pull", "push")
+"""The commands that ask whom to trust."""
 BUILD_TIMEOUT_S = 3600.0
 
 
@@ -77,10 +79,9 @@ class Builder:
         return target
 
     def _build(self, image: Image, target: Path) -> None:
-        self._unpack_tools()
+        self.prepare()
         self._say(f"building the image {image.name}")
-        bases = Bases(self._home)
-        bases.ensure()
+        bases = base.ensure(self._home)
         for archive, name in ((bases.run_archive, "base"), (bases.build_archive, "base-build")):
             self._pull(archive, f"localhost/{name}:{bases.key}")
         arguments = build_arguments() | {
@@ -97,36 +98,28 @@ class Builder:
             self.run(*words, str(ROOT))
         with replacing(target) as staged, tempfile.TemporaryDirectory(dir=self._home) as layout:
             self.run("push", tag, f"oci:{layout}/image:latest")
-            _pack(Path(layout) / "image", staged, reference_of(image))
+            pack(Path(layout) / "image", staged, reference_of(image))
 
     def _pull(self, archive: Path, tag: str) -> None:
         if self._call("inspect", "--type", "image", tag).returncode != 0:
             found = self.run("pull", "--quiet", f"oci-archive:{archive}").split()
             self.run("tag", found[-1], tag)
 
-    @contextlib.contextmanager
-    def mounted(self, archive: Path) -> Iterator[Path]:
-        """An image's files as one folder."""
-        with exclusive(self._home / ".lock"):
-            self._unpack_tools()
-            name = self.run("from", "--pull-never", f"oci-archive:{archive}").split()[-1]
-        try:
-            yield Path(self.run("mount", name).strip())
-        finally:
-            self.run("umount", name)
-            self.run("rm", name)
+    def inside(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """A command among the unpacked programs, and what it wrote.
 
-    def program(self, name: str) -> list[str]:
-        """The command of an unpacked program."""
-        return [str(self._tools / "usr" / "bin" / name)]
-
-    def environment(self) -> dict[str, str]:
-        """For unpacked programs: their libraries beside those of the machine."""
-        libraries = {str(path.parent) for path in self._tools.rglob("*.so*")}
-        found = {**os.environ, "LD_LIBRARY_PATH": ":".join(sorted(libraries)), "BUILDAH_ISOLATION": "chroot"}
-        found["CONTAINERS_REGISTRIES_CONF"] = str(self._tools / "registries.conf")
-        found["TMPDIR"] = str(self._home)  # layers pass through it, and /tmp may be small
-        return found
+        buildah starts itself anew without its environment, so that a variable could not name its libraries. The
+        linker's own cache does, in a mount namespace where ours lies over the machine's.
+        """
+        found = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", ENTER, str(self._home / CACHE)]
+        environment = os.environ | {
+            "PATH": f"{self._tools}/usr/bin:{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "CONTAINERS_REGISTRIES_CONF": str(self._tools / REGISTRIES),
+            "TMPDIR": str(self._home),  # layers pass through it, and /tmp may be small
+        }
+        return subprocess.run(
+            [*found, *command], env=environment, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
+        )
 
     def run(self, *words: str) -> str:
         """buildah with these words; what it wrote."""
@@ -137,16 +130,17 @@ class Builder:
         return done.stdout
 
     def _call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        store = ["--root", str(self._home / "store"), "--runroot", str(self._home / "run")]
-        command = [*self.program("buildah"), *store, "--storage-driver", _driver(), *words]
-        if words[0] in ("build", "from", "pull", "push"):
-            command.append(f"--signature-policy={self._tools / 'policy.json'}")
-        return subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
-        )
+        return self.inside(self.command(*words))
 
-    def _unpack_tools(self) -> None:
-        if self._tools.exists():
+    def command(self, *words: str) -> list[str]:
+        """buildah's command line, for `inside`."""
+        store = ["--root", str(self._home / "store"), "--runroot", str(self._home / "run")]
+        trusting = [f"--signature-policy={self._tools / POLICY}"] if words[0] in READERS else []
+        return ["buildah", *store, "--storage-driver", _driver(), words[0], *trusting, *words[1:]]
+
+    def prepare(self) -> None:
+        """Unpacks buildah and crun, unless that was done."""
+        if (self._home / CACHE).exists():  # made last
             return
         self._say("unpacking Debian's buildah and crun into the cache")
         with replacing(self._tools) as staged, tempfile.TemporaryDirectory(prefix="syncgroup-debs-") as debs:
@@ -157,10 +151,22 @@ class Builder:
                 archive.try_download(name, Path(debs))
             for deb in sorted(Path(debs).glob("*.deb")):
                 debian.unpack(deb, staged)
-            (staged / "policy.json").write_text(POLICY)
-            (staged / "registries.conf").write_text("")
-            if not (staged / "usr" / "bin" / "buildah").exists():
-                raise HostError("Debian's package buildah holds no program of that name.")
+            (staged / POLICY).write_text(TRUST)
+            (staged / REGISTRIES).write_text("")
+        _index_libraries(self._tools, self._home / CACHE)
+
+
+def _index_libraries(tools: Path, cache: Path) -> None:
+    """The linker's cache of the machine's libraries and, behind them, the unpacked ones."""
+    folders = sorted({str(path.parent) for path in tools.rglob("*.so.*")})
+    conf = tools / "ld.so.conf"
+    conf.write_text("\n".join(["include /etc/ld.so.conf", *folders, ""]))
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    with replacing(cache) as staged:
+        command = ["ldconfig", "-X", "-C", str(staged), "-f", str(conf)]
+        done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise HostError(f"the libraries of buildah could not be indexed: {done.stderr.strip()[-200:]}")
 
 
 def _driver() -> str:
@@ -168,7 +174,7 @@ def _driver() -> str:
     return "overlay" if "\toverlay\n" in Path("/proc/filesystems").read_text() else "vfs"
 
 
-def _pack(layout: Path, target: Path, reference: str) -> None:
+def pack(layout: Path, target: Path, reference: str) -> None:
     """An OCI layout as an archive that containerd imports under a name of ours."""
     index = json.loads((layout / "index.json").read_text())
     (entry,) = index["manifests"]
