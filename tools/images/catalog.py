@@ -17,7 +17,7 @@ from tools.errors import ToolError
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = "syncgroup.local"
 """Where images of this machine seem to come from: a name that no registry has."""
-SHARED = ("images/finish.py", "requirements/build.txt", "pyproject.toml", "README.md")
+SHARED = ("images/finish.py", "requirements/build.txt", "pyproject.toml", "README.md", "LICENSE")
 PACKAGES = ("sync_runtime", "syncgroup", "operator")
 
 

@@ -23,10 +23,11 @@ from tools.images.catalog import LOCAL, ROOT, Image, build_arguments
 
 PROGRAMS = ("buildah", "crun")
 LIBRARIES = ("libgpgme11", "libassuan0", "libgpg-error0", "libsubid4", "libyajl2", "libdevmapper1.02.1", "libseccomp2")
-POLICY, REGISTRIES, CACHE = "policy.json", "registries.conf", "ld.so.cache"
+POLICY, REGISTRIES = "policy.json", "registries.conf"
 TRUST = '{"default": [{"type": "insecureAcceptAnything"}]}\n'
 """Nothing is pulled from elsewhere here, only from archives that were made a moment ago."""
-ENTER = 'mount --bind "$0" /etc/ld.so.cache && exec "$@"'
+# The machine's libraries win over the unpacked ones.
+ENTER = 'mount -t overlay -o "lowerdir=$1:$0" libraries "$1" && shift && exec "$@"'
 READERS = ("build", "from", "pull", "push")
 """The commands that ask whom to trust."""
 BUILD_TIMEOUT_S = 3600.0
@@ -108,10 +109,12 @@ class Builder:
     def inside(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """A command among the unpacked programs, and what it wrote.
 
-        buildah starts itself anew without its environment, so that a variable could not name its libraries. The
-        linker's own cache does, in a mount namespace where ours lies over the machine's.
+        buildah starts itself anew without its environment, so that a variable could not name its libraries. So they
+        seem to lie among the machine's own, in a mount namespace that ends with the command.
         """
-        found = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", ENTER, str(self._home / CACHE)]
+        (libraries,) = (path.parent for path in self._tools.glob("usr/lib/*/libgpgme.so.11"))
+        place = f"/{libraries.relative_to(self._tools)}"
+        found = ["unshare", "--mount", "--propagation", "private", "--", "sh", "-c", ENTER, str(libraries), place]
         environment = os.environ | {
             "PATH": f"{self._tools}/usr/bin:{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin",
             "CONTAINERS_REGISTRIES_CONF": str(self._tools / REGISTRIES),
@@ -136,15 +139,17 @@ class Builder:
         """buildah's command line, for `inside`."""
         store = ["--root", str(self._home / "store"), "--runroot", str(self._home / "run")]
         trusting = [f"--signature-policy={self._tools / POLICY}"] if words[0] in READERS else []
-        return ["buildah", *store, "--storage-driver", _driver(), words[0], *trusting, *words[1:]]
+        return ["buildah", *store, "--storage-driver", "overlay", words[0], *trusting, *words[1:]]
 
     def prepare(self) -> None:
         """Unpacks buildah and crun, unless that was done."""
-        if (self._home / CACHE).exists():  # made last
+        if self._tools.exists():
             return
         self._say("unpacking Debian's buildah and crun into the cache")
         with replacing(self._tools) as staged, tempfile.TemporaryDirectory(prefix="syncgroup-debs-") as debs:
-            staged.mkdir()
+            for name in base.MERGED:
+                (staged / "usr" / name).mkdir(parents=True)
+                (staged / name).symlink_to(f"usr/{name}")
             archive = Archive(self._home / "apt")
             archive.download(PROGRAMS, Path(debs))
             for name in LIBRARIES:
@@ -153,25 +158,6 @@ class Builder:
                 debian.unpack(deb, staged)
             (staged / POLICY).write_text(TRUST)
             (staged / REGISTRIES).write_text("")
-        _index_libraries(self._tools, self._home / CACHE)
-
-
-def _index_libraries(tools: Path, cache: Path) -> None:
-    """The linker's cache of the machine's libraries and, behind them, the unpacked ones."""
-    folders = sorted({str(path.parent) for path in tools.rglob("*.so.*")})
-    conf = tools / "ld.so.conf"
-    conf.write_text("\n".join(["include /etc/ld.so.conf", *folders, ""]))
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    with replacing(cache) as staged:
-        command = ["ldconfig", "-X", "-C", str(staged), "-f", str(conf)]
-        done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise HostError(f"the libraries of buildah could not be indexed: {done.stderr.strip()[-200:]}")
-
-
-def _driver() -> str:
-    """overlay needs the kernel's help; vfs is plain copies."""
-    return "overlay" if "\toverlay\n" in Path("/proc/filesystems").read_text() else "vfs"
 
 
 def pack(layout: Path, target: Path, reference: str) -> None:

@@ -54,6 +54,8 @@ class Family:
     """Added where the headers of libseccomp are on the machine."""
     ldflags: str = ""
     stamps: Mapping[str, str] = field(default_factory=dict)
+    own_sums: bool = False
+    """The module's own go.sum, which its own hash covers, vouches for what it needs."""
     local: bool = False
     """Our own source in modules/<name>, no download."""
 
@@ -152,6 +154,7 @@ def _family(name: str, entry: Mapping[str, Any]) -> Family:
         seccomp_tags=tuple(entry.get("seccomp_tags", ())),
         ldflags=entry.get("ldflags", ""),
         stamps=dict(entry.get("stamps", {})),
+        own_sums=bool(entry.get("own_sums")),
         local=local,
     )
 

@@ -60,15 +60,22 @@ def relock(catalog: Catalog, family: Family) -> None:
     with replacing(family.folder) as staged:  # without a network the old pins stay as they were
         staged.mkdir()
         (staged / "go.mod").write_text(declared(family, catalog.go_minimum, staging))
+        if family.own_sums:
+            (staged / "go.sum").write_bytes((Path(_downloaded(go, family)["Dir"]) / "go.sum").read_bytes())
         _run(go, [go.program, "list", "-mod=mod", "-tags", tags, "-deps", *packages], staged)
 
 
 def _staging_modules(go: golang.Go, family: Family) -> list[str]:
     """The modules that Kubernetes keeps in its own tree, read from its go.mod."""
-    pin = f"{family.module}@{family.version}"
-    answer = json.loads(_run(go, [go.program, "mod", "download", "-json", pin], Path("/")))
-    text = Path(answer["GoMod"]).read_text()
+    text = Path(_downloaded(go, family)["GoMod"]).read_text()
     return sorted(set(re.findall(r"^\s*(k8s\.io/\S+) => \./staging", text, re.M)))
+
+
+def _downloaded(go: golang.Go, family: Family) -> dict[str, str]:
+    """Where Go put the family's module."""
+    pin = f"{family.module}@{family.version}"
+    answer: dict[str, str] = json.loads(_run(go, [go.program, "mod", "download", "-json", pin], Path("/")))
+    return answer
 
 
 def _run(go: golang.Go, command: list[str], folder: Path) -> str:
