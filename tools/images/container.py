@@ -1,6 +1,6 @@
 """Runs an image in a real container as a restricted pod would: its own user, no rights, no network, a read-only root.
 
-crun starts it from a folder with the image's files. Writable is /tmp alone, as in our pods. Needs root.
+runc starts it from a folder with the image's files. Writable is /tmp alone, as in our pods. Needs root.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TMP_BYTES = 512 << 20
 ROOT = "root"
 # Mounts of the image live in the mount namespace of this one shell, so all of it happens there.
 SCRIPT = """\
-name=$(from | tail -n 1)
+name=$(from 2>/dev/null | tail -n 1)
 trap 'umount "$0/root" 2>/dev/null; remove "$name" >/dev/null' EXIT
 mount --bind "$(mount_image "$name")" "$0/root"
-crun --root "$0/state" --cgroup-manager disabled run --bundle "$0" image-under-test
+runc --root "$0/state" run --bundle "$0" "$(basename "$0")"
 """
 
 

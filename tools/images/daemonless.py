@@ -1,6 +1,6 @@
 """Builds our images on this machine without a daemon, a registry or an installed builder: Debian's buildah, unpacked.
 
-buildah, crun and their libraries are unpacked into the cache and run from there; nothing is installed. Their store is
+buildah, runc and their libraries are unpacked into the cache and run from there; nothing is installed. Their store is
 in the cache too, with every layer that was built once: after a change of code only that layer is made anew. Needs root.
 """
 
@@ -21,8 +21,8 @@ from tools.errors import BuildError, HostError
 from tools.images import base, pipsettings
 from tools.images.catalog import LOCAL, ROOT, Image, build_arguments
 
-PROGRAMS = ("buildah", "crun")
-LIBRARIES = ("libgpgme11", "libassuan0", "libgpg-error0", "libsubid4", "libyajl2", "libdevmapper1.02.1", "libseccomp2")
+PROGRAMS = ("buildah", "runc")
+LIBRARIES = ("libgpgme11", "libassuan0", "libgpg-error0", "libsubid4", "libdevmapper1.02.1", "libseccomp2")
 POLICY, REGISTRIES = "policy.json", "registries.conf"
 TRUST = '{"default": [{"type": "insecureAcceptAnything"}]}\n'
 """Nothing is pulled from elsewhere here, only from archives that were made a moment ago."""
@@ -142,10 +142,10 @@ class Builder:
         return ["buildah", *store, "--storage-driver", "overlay", words[0], *trusting, *words[1:]]
 
     def prepare(self) -> None:
-        """Unpacks buildah and crun, unless that was done."""
+        """Unpacks buildah and runc, unless that was done."""
         if self._tools.exists():
             return
-        self._say("unpacking Debian's buildah and crun into the cache")
+        self._say("unpacking Debian's buildah and runc into the cache")
         with replacing(self._tools) as staged, tempfile.TemporaryDirectory(prefix="syncgroup-debs-") as debs:
             for name in base.MERGED:
                 (staged / "usr" / name).mkdir(parents=True)
