@@ -24,8 +24,17 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="traces nee
 RELAY = Member("eu-0", "eu", ("trainer-0",), relay=True)
 SAMPLED = Member("eu-1", "eu", ("eu-0",))
 PLAIN = Member("eu-2", "eu", ("eu-0",))
-PUBLISHING = {traces.VERSION, traces.EXTRACT, traces.ENCODE, traces.SPOOL, traces.SEND}
-RECEIVING = {traces.MEMBER, traces.RECEIVE, traces.DECODE, traces.STAGE, traces.APPLY, traces.ACTIVATE, traces.SCRUB}
+PUBLISHING = {traces.VERSION, traces.EXTRACT, traces.ENCODE, traces.SIGN, traces.SPOOL, traces.SEND}
+RECEIVING = {
+    traces.MEMBER,
+    traces.RECEIVE,
+    traces.VERIFY,
+    traces.DECODE,
+    traces.STAGE,
+    traces.APPLY,
+    traces.ACTIVATE,
+    traces.SCRUB,
+}
 
 
 @pytest.fixture
