@@ -6,8 +6,10 @@ Nothing is built here: where it has not been built, tests skip and say how to ge
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -40,3 +42,10 @@ def whole_trace(
         time.sleep(0.2)
     have = [sorted((span.member, span.name) for span in trace.spans) for trace in found]
     raise AssertionError(f"version {seq} was not one whole trace within {timeout_s:g} s; there is {have}")
+
+
+def save(backend: Jaeger, trace: Trace, path: Path) -> None:
+    """One trace as the backend tells it, in a form that is kept in a repository."""
+    document = backend.ask(f"/api/traces/{trace.trace_id}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"data": document["data"]}, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from tools.jaeger import Jaeger
 pytestmark = pytest.mark.timeout(120)
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="traces need the OTLP exporter")
 
+OUT = "SYNCGROUP_TRACE_OUT"
 HOUR_S = 3600
 CLOCKS_S = {"eu-0": HOUR_S, "eu-1": -HOUR_S}
 """How far clocks are ahead of the others'."""
@@ -80,6 +83,8 @@ def world(backend: Jaeger, tmp_path_factory: pytest.TempPathFactory) -> World:
         uid = group.ask("trainer-0", "/v1/status")["report"]["groupUid"]
         # Not at the end of the sidecars: a trace is whole while they run on.
         versions = [jaegers.whole_trace(backend, uid, seq, _is_whole) for seq in (1, 2, 3)]
+    if OUT in os.environ:  # for the picture in docs/tracing.md
+        jaegers.save(backend, versions[-1], Path(os.environ[OUT]))
     return World(versions, sizes, lineage)
 
 
