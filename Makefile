@@ -25,7 +25,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
-demo: setup ## Three regions on this machine: a group under the operator, pods that share weights over shaped links
+demo: setup ## The whole idea in minutes: three regions, RL over them, what breaks and heals (ARGS=--keep leaves it running)
 	@$(VENV)/python -m tools.demo $(ARGS)
 
 .PHONY: grpo
@@ -130,7 +130,8 @@ generate: setup ## Write the generated files anew: CRDs, roles, tables of values
 	@$(VENV)/python -m tools.metricdocs docs/metrics.md
 	@$(VENV)/python -m tools.tracedocs docs/tracing.md
 	@$(VENV)/python -m sync_runtime.telemetry.waterfall docs/pictures/trace.json --svg docs/pictures/trace.svg
-	@$(VENV)/python -m tools.picture docs/overview.toml
+	@$(VENV)/python -m tools.reference crds docs/reference.md
+	@for picture in overview architecture; do $(VENV)/python -m tools.picture docs/$$picture.toml || exit 1; done
 
 .PHONY: verify
 verify: setup ## Regenerate what is generated; the difference must be empty
@@ -139,7 +140,8 @@ verify: setup ## Regenerate what is generated; the difference must be empty
 	@$(VENV)/python -m tools.chartdocs --check charts/syncgroup
 	@$(VENV)/python -m tools.metricdocs --check docs/metrics.md
 	@$(VENV)/python -m tools.tracedocs --check docs/tracing.md
-	@$(VENV)/python -m tools.picture --check docs/overview.toml
+	@$(VENV)/python -m tools.reference --check crds docs/reference.md
+	@for picture in overview architecture; do $(VENV)/python -m tools.picture --check docs/$$picture.toml || exit 1; done
 	@$(VENV)/python -m tools.kube check
 
 .PHONY: checks

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from sync_runtime.contract import names
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import DnsLabel, Uid
+from sync_runtime.contract.fields import Count, DnsLabel, Uid
 from sync_runtime.contract.plan import (
     MAX_PARENTS,
     BucketPlan,
@@ -99,6 +99,8 @@ class StandaloneGroup(Model):
     term: Term = 0
     """The least term; the trainer's sidecar counts up by itself."""
     revision: Revision = 1
+    scrub_request: Count | None = None
+    """A larger number than before: every member compares its weights once more."""
     codec: Literal["Fast", "Tight"] = "Fast"
     max_staleness: Annotated[int, Field(ge=0, le=10_000)] = 1
     retention: Retention = Field(default_factory=Retention)
@@ -221,6 +223,7 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         telemetry=TelemetryPlan(
             sampled_members=[member.name for member in here if member.name in group.sampled_members]
         ),
+        scrub_request=group.scrub_request,
         lease=LeasePlan(duration_seconds=group.lease_seconds, renew_interval_seconds=max(1, group.lease_seconds // 3)),
     )
 

@@ -49,6 +49,13 @@ SUBCOMMANDS = {
     "library": Subcommand("copy the library for another container", "syncgroup.commands.library", ""),
     "cluster": Subcommand("remote clusters that a hub may use", "syncgroup.commands.cluster", "operator"),
     "explain": Subcommand("print the plan for a SyncGroup, and why", "syncgroup.commands.explain", "operator"),
+    "top": Subcommand("versions, lag, links and leases of groups, live", "syncgroup.commands.top", "operator"),
+    "why": Subcommand("why a group is not Ready, and what to type next", "syncgroup.commands.why", "operator"),
+    "links": Subcommand("every link: rate, loss, streams, codec, and why", "syncgroup.commands.links", "operator"),
+    "replace": Subcommand("ask for another pod of a member", "syncgroup.commands.replace", "operator"),
+    "scrub": Subcommand("ask all members to compare their weights", "syncgroup.commands.scrub", "operator"),
+    "trace": Subcommand("one version's way as a waterfall", "syncgroup.commands.trace", "operator"),
+    "inject": Subcommand("a pod as the operator would make it", "syncgroup.commands.inject", "operator"),
     "crds": Subcommand("print or write the CustomResourceDefinitions", "syncgroup.commands.crds", "operator"),
 }
 

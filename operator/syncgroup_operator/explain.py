@@ -56,7 +56,7 @@ class LinkFile(Model):
 
 def explain(group: SyncGroup, links: Sequence[MeasuredLink] = ()) -> list[str]:
     """The plan and why, line by line."""
-    observation = _observation(group)
+    observation = offline_observation(group)
     places = group_places(observation)
     reports = {pair_of(report): report for report in map(_report, links)}
     learned = learn({}, reports, group.spec.sync, places, _WHEN)
@@ -71,7 +71,8 @@ def explain(group: SyncGroup, links: Sequence[MeasuredLink] = ()) -> list[str]:
     ]
 
 
-def _observation(group: SyncGroup) -> Observation:
+def offline_observation(group: SyncGroup) -> Observation:
+    """What would be seen of a group in clusters that are all there and hold nothing of it yet."""
     spec = group.spec
     places = {Place(spec.trainer.cluster, spec.trainer.region)}
     places |= {place for rollout in spec.rollouts for place in places_of(rollout)}

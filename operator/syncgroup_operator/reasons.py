@@ -78,6 +78,7 @@ FENCED: Final = "Fenced"
 SLOT_TAKEN: Final = "SlotTaken"
 TEMPLATE_CHANGED: Final = "TemplateChanged"
 SCALED_DOWN: Final = "ScaledDown"
+REQUESTED: Final = "Requested"
 DAMPED: Final = "ReplacementsDamped"
 
 # --- identity --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import DnsLabel, Host, HttpUrl, ListAtomic, ListMap, ListSet, Port, ShortMessage, Uid
+from sync_runtime.contract.fields import (
+    Count,
+    DnsLabel,
+    Host,
+    HttpUrl,
+    ListAtomic,
+    ListMap,
+    ListSet,
+    Port,
+    ShortMessage,
+    Uid,
+)
 from sync_runtime.contract.policies import Work
 from sync_runtime.contract.rules import Invariant
 from sync_runtime.contract.status import LinkCodec, Revision, Term
@@ -163,6 +174,11 @@ class Plan(WireModel):
     lease: LeasePlan = Field(description="How members show that they live.")
     work: Work = Field(default_factory=Work, description="Prompt groups leased to workers.")
     telemetry: TelemetryPlan = Field(default_factory=TelemetryPlan, description="Where traces go.")
+    scrub_request: Count | None = Field(
+        None,
+        description="Number of the latest scrub that was asked for: a member that last compared its weights "
+        "before it saw this number compares them again.",
+    )
 
     RULES: ClassVar[tuple[Invariant, ...]] = (
         Invariant(

@@ -81,6 +81,11 @@ class Telemetry(Model):
         description="OTLP/HTTP endpoint for traces, for example `http://collector:4318`. Off if not given; OTEL_* "
         "variables of the runtime win.",
     )
+    query_endpoint: HttpUrl | None = Field(
+        None,
+        description="Base URL of the query API of the backend that keeps the traces (Jaeger's), for example "
+        "`http://jaeger:16686`. `kubectl syncgroup trace` asks there.",
+    )
     sampled_members_per_region: int = Field(
         2, ge=0, le=64, description="Members per region, besides its relay, that join the trace of a version."
     )

@@ -63,6 +63,13 @@ class Trouble(Model):
     message: ShortMessage = Field(description="Why, in a sentence.")
 
 
+class ScrubAnswer(Model):
+    """How the live weights were found when a scrub was asked for."""
+
+    request: Count = Field(description="Number of the request, from the plan.")
+    result: ScrubResult = Field(description="Whether they were what they should be.")
+
+
 class MemberReport(WireModel):
     """How one member is."""
 
@@ -83,6 +90,7 @@ class MemberReport(WireModel):
     version: Version | None = Field(None, description="Version that it serves; for the trainer, published last.")
     staged_seq: Count | None = Field(None, description="Version that is verified and waits for activation.")
     scrub: ScrubResult | None = Field(None, description="Whether the live weights of that version are proven.")
+    scrub_answer: ScrubAnswer | None = Field(None, description="The last scrub that the plan asked for.")
     parent: DnsLabel | None = Field(None, description="Member that it receives from.")
     children: Annotated[int, Field(ge=0, le=1024)] = Field(0, description="Members that receive from it.")
     tokens_per_second: Count | None = Field(None, description="Tokens generated, averaged.")

@@ -24,6 +24,7 @@ from sync_runtime.contract.fields import (
     Message,
     Time,
 )
+from sync_runtime.contract.requests import MAX_REQUESTS, RequestStatus
 from sync_runtime.contract.sync import MAX_BUCKET_BYTES, MAX_STREAMS
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -152,6 +153,9 @@ class SyncGroupStatus(Model):
     )
     lost_clusters: Annotated[list[LostCluster], Field(max_length=MAX_LOST_CLUSTERS), ListMap(("name",))] = Field(
         default_factory=list, description="Clusters of this group that cannot be reached."
+    )
+    requests: Annotated[list[RequestStatus], Field(max_length=MAX_REQUESTS), ListMap(("id",))] = Field(
+        default_factory=list, description="How far the requests of the spec are."
     )
 
 

@@ -22,6 +22,7 @@ from sync_runtime.contract.names import (
     GroupKey,
 )
 from sync_runtime.contract.policies import LeasePolicy, Telemetry, Work
+from sync_runtime.contract.requests import MAX_REQUESTS, Request
 from sync_runtime.contract.rollout import Rollout
 from sync_runtime.contract.rules import Invariant, Rule, UpdateRule, immutable
 from sync_runtime.contract.runtime import Runtime
@@ -64,6 +65,9 @@ class SyncGroupSpec(Model):
     runtime: Runtime = Field(default_factory=Runtime, description="The sidecar and library added to every pod.")
     work: Work = Field(default_factory=Work, description="Prompt groups leased to rollout workers.")
     telemetry: Telemetry = Field(default_factory=Telemetry, description="Traces of versions.")
+    requests: Annotated[list[Request], Field(max_length=MAX_REQUESTS), ListMap(("id",))] = Field(
+        default_factory=list, description="What is asked of the running group once; `kubectl syncgroup` writes them."
+    )
 
     RULES: ClassVar[tuple[Invariant, ...]] = (
         Rule(

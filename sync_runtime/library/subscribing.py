@@ -35,6 +35,7 @@ from sync_runtime.local.messages import (
     Note,
     Open,
     Opened,
+    Recheck,
     Scrub,
     Scrubbed,
     Stage,
@@ -271,12 +272,14 @@ class SubscribeSession:
             with self.connection.changed:
                 self.newest = Version(message.lineage, message.seq, message.digest, message.step)
                 self.connection.changed.notify_all()
+        elif isinstance(message, Recheck):
+            self._scrub_due = self._ranks == 1  # several ranks scrub together, when their user says so
         else:
             raise LocalProtocolError(f"the sidecar sent {type(message).__name__} to a subscriber")
         return True
 
     def idle(self) -> None:
-        """The scrub that follows an activation, unless a thread of the user's is at the weights."""
+        """The scrub that follows an activation or was asked for, unless a thread of the user's is at the weights."""
         if not self._scrub_due or not self._scrubbing.acquire(blocking=False):
             return
         try:

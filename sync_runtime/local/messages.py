@@ -296,10 +296,15 @@ class Head:
     step: int | None
 
 
+@dataclass(frozen=True)
+class Recheck:
+    """Asks a subscriber for a SCRUB of the live weights, when its thread has time for it."""
+
+
 Message = (
     Hello | Welcome | Error | Data | Credit | End | Cancel | Open | Opened | Publish | Published | Close | Closed
     | Stage | Staged | Activate | Go | Activated | Unstage | Scrub | Scrubbed | Blocks | Anchor | Note | Head
-    | Known | Part | Share | WorkMessage
+    | Known | Part | Share | Recheck | WorkMessage
 )  # fmt: skip
 
 BEGINS_STREAM: Final = (Open, Publish, Stage, Anchor)

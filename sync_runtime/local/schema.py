@@ -50,6 +50,7 @@ from sync_runtime.local.messages import (
     Part,
     Publish,
     Published,
+    Recheck,
     Scrub,
     Scrubbed,
     Share,
@@ -144,6 +145,7 @@ _SPECS = (
     Spec(48, Note, 16 * _KIB, {"tokens_per_second": optional(integer()), **_TIMINGS}),
     Spec(49, Head, 4 * _KIB, {**_NAME, "digest": _DIGEST, **_STEP}),
     Spec(50, Known, 4 * _KIB, {**_NAME, "digest": _DIGEST, **_STEP}),
+    Spec(51, Recheck, 4 * _KIB, {}),
 )  # fmt: skip
 _ALL = (*_SPECS, *WORK_SPECS)
 _BY_CODE = {spec.code: spec for spec in _ALL}

@@ -41,8 +41,7 @@ class EngineSession:
         self._weights = EngineWeights(context.spool)
         self._stager = Stager(self._weights, context.versions)
         parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
-        self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance))
-        self.scrubs = self._scrubber.results  # how many ended how, for figures
+        self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance, tell=self._tell))
         self._library: Library | None = None
         self._opening: OpenIntake | None = None
         self._staging = False
@@ -67,9 +66,9 @@ class EngineSession:
         return self._machine.state
 
     @property
-    def scrub_passed(self) -> bool | None:
-        """How the last scrub of the live version ended; None: none did."""
-        return self._scrubber.passed
+    def scrubs(self) -> Scrubber:
+        """What is asked of scrubs, and what they found."""
+        return self._scrubber
 
     @property
     def trusted(self) -> VersionRef | None:
@@ -207,7 +206,7 @@ class EngineSession:
         if self._scrubber.is_running:
             await self._scrubber.end(library)
             self._timed_since("scrub")
-            self.trouble = None if self.scrub_passed else self.trouble
+            self.trouble = None if self._scrubber.passed else self.trouble
             self._context.changed()
         elif self._opening is not None:
             opening, self._opening = self._opening, None

@@ -46,6 +46,8 @@ class ScrubContext:
     """What is wanted changed: the parent is asked."""
     mended: Callable[[], None]
     """A repair is staged: what follows may be staged over it."""
+    tell: Callable[[local.Message], None]
+    """News for the library; lost where none is there."""
 
 
 class Scrubber:
@@ -68,6 +70,20 @@ class Scrubber:
         self._handing = False
         self._misses = 0
         """How often nobody had the blocks that were asked for."""
+        self._request = 0
+        """Number of the latest scrub that the plan asks for; 0: it never did."""
+        self._begun_for = 0
+        """The request that was known when the scrub under way began."""
+        self.answer: tuple[int, bool] | None = None
+        """The latest request that a full look at the live weights answered, and how it ended."""
+
+    def request(self, number: int) -> None:
+        """The plan asks for a scrub. Weights that nobody has proved yet answer it when they are proved."""
+        if number <= self._request:
+            return
+        self._request = number
+        if self._context.weights.live is not None:
+            self._context.tell(local.Recheck())
 
     @property
     def is_running(self) -> bool:
@@ -90,6 +106,7 @@ class Scrubber:
     def prove(self, version: VersionRef) -> None:
         """A full digest showed which version the live weights are."""
         self.passed, self.trusted, self._wrong = True, version, []
+        self._answered(self._request, passed=True)
 
     def switched(self) -> None:
         """Another version is live; what a scrub found out about the last one does not count for it."""
@@ -137,7 +154,7 @@ class Scrubber:
             raise WrongBaseError("another version is live than the one to be scrubbed")
         poisoned = machine.state is ServiceState.POISONED
         machine.feed(ServiceEvent.REPAIRED if poisoned else ServiceEvent.SCRUB)
-        self._asked = message
+        self._asked, self._begun_for = message, self._request
         if not message.state:
             await self.end(library)
         elif weights.mirror is not None:
@@ -187,10 +204,16 @@ class Scrubber:
             machine.feed(ServiceEvent.SCRUB_PASSED if passed else ServiceEvent.SCRUB_FAILED)
         self.passed, self._wrong, self._mended, self._misses = passed, blocks, False, 0
         self.results["Passed" if passed else "Failed"] += 1
+        self._answered(self._begun_for, passed=passed)
         if passed:
             self.trusted = live
         else:
             self._context.note("ScrubFailed", f"live weights are not version {live.seq}: {len(blocks)} blocks differ")
+
+    def _answered(self, number: int, *, passed: bool) -> None:
+        """The first look after a request is its answer: that a repair succeeded is another matter."""
+        if number > (0 if self.answer is None else self.answer[0]):
+            self.answer = (number, passed)
 
     async def _repair(self, library: Library) -> None:
         """Right bits for the blocks that differ, from the live version to itself; what is not here is asked for."""

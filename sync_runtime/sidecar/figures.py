@@ -52,7 +52,7 @@ def _versions(sidecar: Sidecar) -> Iterator[Reading]:
     if isinstance(role, Rollout):
         if served is not None and head is not None and served.lineage == head.lineage:
             yield Reading(names.LAG, max(head.seq - served.seq, 0))
-        for result, count in role.engine.scrubs.items():
+        for result, count in role.engine.scrubs.results.items():
             yield Reading(names.SCRUBS, count, (result,))
     yield from sidecar.stage_times.readings(is_rollout=isinstance(role, Rollout))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.contract.plan import LinkPlan
-from sync_runtime.contract.reports import MemberReport, Trouble
+from sync_runtime.contract.reports import MemberReport, ScrubAnswer, Trouble
 from sync_runtime.contract.traces import APPLY, RECEIVE, RELAY, STAGE, VERIFY
 from sync_runtime.errors import SyncError
 from sync_runtime.identity.errors import IdentityError
@@ -112,6 +112,7 @@ class Rollout:
 
     def start(self) -> None:
         """Dials."""
+        self.engine.scrubs.request(self._sidecar.plans.plan.scrub_request or 0)
         self._dialler.start()
         self.work.start()
 
@@ -128,6 +129,7 @@ class Rollout:
         self.heard()
         self._dialler.set_parents(sidecar.plans.parents())
         self.work.plan_changed()
+        self.engine.scrubs.request(sidecar.plans.plan.scrub_request or 0)
         self.receiver.follow()
 
     def heard(self) -> None:
@@ -205,7 +207,8 @@ class Rollout:
             trouble=trouble,
             version=None if engine.live is None else reported(engine.live, None),
             staged_seq=None if staged is None else staged.seq,
-            scrub={True: "Passed", False: "Failed", None: None}[engine.scrub_passed],
+            scrub={True: "Passed", False: "Failed", None: None}[engine.scrubs.passed],
+            scrub_answer=_scrub_answer(engine.scrubs.answer),
             parent=self.receiver.parent,
             tokens_per_second=engine.tokens_per_second,
             sync_millis=self._sync.millis(engine.live),
@@ -314,3 +317,10 @@ class Rollout:
             took_s = self._sync.staged(version, time.monotonic())
             if took_s is not None:
                 times.synced(took_s)
+
+
+def _scrub_answer(answer: tuple[int, bool] | None) -> ScrubAnswer | None:
+    if answer is None:
+        return None
+    number, passed = answer
+    return ScrubAnswer(request=number, result="Passed" if passed else "Failed")

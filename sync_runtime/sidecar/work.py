@@ -241,7 +241,7 @@ class RolloutWork:
     def _live(self) -> WorkVersion | None:
         engine, live = self._engine, self._engine.live
         digest = self._sidecar.versions.digest(live)
-        if live is None or digest is None or engine.scrub_passed is not True or engine.state is ServiceState.POISONED:
+        if live is None or digest is None or engine.scrubs.passed is not True or engine.state is ServiceState.POISONED:
             return None
         return WorkVersion(live.lineage, live.seq, digest)
 

@@ -34,11 +34,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Copy or print."""
     try:
-        say(hash_of(_source()) if options.hash else str(_copied(options.output)))
+        say(library_hash() if options.hash else str(_copied(options.output)))
     except (OSError, shutil.Error) as error:
         what = "read" if options.hash else f"copied to {options.output}"
         raise CommandError(f"the library cannot be {what}: {error}") from error
     return 0
+
+
+def library_hash() -> str:
+    """Of this installation's library."""
+    return hash_of(_source())
 
 
 def hash_of(folder: Path) -> str:

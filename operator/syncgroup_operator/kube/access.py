@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -140,6 +141,7 @@ class KubeconfigFile:
     """A kubeconfig of the person who started this process; its plug-ins and files are theirs."""
 
     path: Path
+    """Or several, as KUBECONFIG names them: the first that says something wins."""
     context: str | None = None
     """None: the file's current one."""
 
@@ -156,7 +158,7 @@ class KubeconfigFile:
         return _authority_changed(client)
 
     async def _load(self, configuration: Configuration) -> None:
-        if not self.path.is_file():
+        if not self._exists():
             raise AccessError(f"the kubeconfig {self.path} is not there")
         try:
             await load_kube_config(  # type: ignore[no-untyped-call]
@@ -164,6 +166,9 @@ class KubeconfigFile:
             )
         except (ConfigException, OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
             raise AccessError(f"the kubeconfig {self.path} cannot be used: {_first_line(error)}") from error
+
+    def _exists(self) -> bool:
+        return any(Path(one).is_file() for one in str(self.path).split(os.pathsep))
 
 
 def from_kubeconfig(data: bytes | str) -> Kubeconfig:

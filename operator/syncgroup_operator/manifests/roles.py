@@ -153,14 +153,23 @@ def _editor_rules() -> list[Rule]:
     verbs = (*_READ, "create", "update", "patch", "delete", "deletecollection")
     return [
         _rule(names.API_GROUP, [names.SYNCGROUP_PLURAL], verbs),
-        _rule(names.API_GROUP, [f"{names.SYNCGROUP_PLURAL}/status"], ("get",)),
+        *_looking_rules(),
     ]
 
 
 def _viewer_rules() -> list[Rule]:
+    return [_rule(names.API_GROUP, [names.SYNCGROUP_PLURAL], _READ), *_looking_rules()]
+
+
+def _looking_rules() -> list[Rule]:
+    """What `kubectl syncgroup` looks at besides the groups. Pods, ConfigMaps and Events are in `view` already."""
     return [
-        _rule(names.API_GROUP, [names.SYNCGROUP_PLURAL], _READ),
         _rule(names.API_GROUP, [f"{names.SYNCGROUP_PLURAL}/status"], ("get",)),
+        # Cluster-scoped: counts where the role is bound by a ClusterRoleBinding. It holds names, no kubeconfig.
+        _rule(names.API_GROUP, [names.SYNCCLUSTER_PLURAL], _READ),
+        _rule(LEASE_GROUP, ["leases"], _READ),
+        _rule("", ["pods", "configmaps"], _READ),
+        _rule("events.k8s.io", ["events"], _READ),
     ]
 
 

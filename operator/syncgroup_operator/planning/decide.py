@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sync_runtime.contract.names import LOCAL_CLUSTER
+from sync_runtime.contract.names import LOCAL_CLUSTER, member_name
 from syncgroup_operator.planning import clock
 from syncgroup_operator.planning.damping import Budget
 from syncgroup_operator.planning.decision import Decision, Seat
@@ -19,6 +19,7 @@ from syncgroup_operator.planning.memory import read_seen, read_slots, write_seen
 from syncgroup_operator.planning.observation import ChildView, ClusterView, ObjectKey, Observation, Place, Slot
 from syncgroup_operator.planning.placement import places_of
 from syncgroup_operator.planning.plans import PlanSet, plan_all
+from syncgroup_operator.planning.requests import Settled, pending_replacements, polite_uids, settle
 from syncgroup_operator.planning.seats import homes_of, seat_rollouts
 from syncgroup_operator.planning.sitting import WAKE_SLACK_S, Work
 from syncgroup_operator.planning.state import GroupState
@@ -51,11 +52,13 @@ def decide(observation: Observation, state: GroupState) -> Decision:
     if adoption.wait_s is not None:
         work.wakes_s.append(adoption.wait_s + WAKE_SLACK_S)
     where = {seat.slot: seat.place for seat in work.seats}
+    settled = settle(work, state, _seats_by_name(observation, state))
     planned = plan_all(
-        observation, work.lives, where, state, adoption.links, term=term.term, seen_revision=revisions_seen(observation)
-    )
+        observation, work.lives, where, state, adoption.links, term=term.term,
+        seen_revision=revisions_seen(observation), scrub_request=settled.scrubs,
+    )  # fmt: skip
     return Decision(
-        state=_remember(work, state, term, planned, adoption),
+        state=_remember(work, state, term=term, planned=planned, adoption=adoption, settled=settled),
         seats=tuple(sorted(work.seats, key=_trainer_first)),
         removals=tuple(sorted(work.removals.values(), key=lambda one: (one.pod.slot, one.pod.place, one.pod.uid))),
         plans=planned.plans,
@@ -99,10 +102,24 @@ def _begin(observation: Observation, state: GroupState) -> Work:
     memories = read_slots(state, observation.now)
     replacing = (memory.replacing_since for slot, memory in memories.items() if slot != TRAINER)
     budget = Budget.of(observation.group.spec.lease, state.replacements, replacing, observation.now)
-    return Work(observation, judge(observation), memories, read_seen(state), budget)
+    seats = _seats_by_name(observation, state)
+    asked = pending_replacements(observation.group.spec.requests, state, seats)
+    return Work(
+        observation, judge(observation), memories, read_seen(state), budget, asked=asked, polite=polite_uids(state)
+    )
 
 
-def _remember(work: Work, state: GroupState, term: TermState, planned: PlanSet, adoption: Adoption) -> GroupState:
+def _seats_by_name(observation: Observation, state: GroupState) -> dict[str, Slot]:
+    """Every member's seat by the member's name; where nobody asks for anything, nothing is computed."""
+    if not observation.group.spec.requests and all(entry.over for entry in state.requests):
+        return {}
+    slots = (TRAINER, *homes_of(observation.group.spec.rollouts))
+    return {member_name(observation.key, *slot): slot for slot in slots}
+
+
+def _remember(
+    work: Work, state: GroupState, *, term: TermState, planned: PlanSet, adoption: Adoption, settled: Settled
+) -> GroupState:
     observation = work.observation
     spec = observation.group.spec
     homes = {TRAINER: trainer_place(observation), **homes_of(spec.rollouts)}
@@ -124,6 +141,8 @@ def _remember(work: Work, state: GroupState, term: TermState, planned: PlanSet, 
             "replacements_total": state.replacements_total + len(work.replacements),
             "replacements": work.budget.counts(),
             "clusters": _touched(observation, state, {seat.place.cluster for seat in work.seats}),
+            "requests": settled.requests,
+            "scrubs": settled.scrubs,
         }
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from syncgroup_operator import reasons
 from syncgroup_operator.planning import clock
-from syncgroup_operator.planning.observation import ClusterView, NodeView, Place, PodView
+from syncgroup_operator.planning.observation import ClusterView, NodeView, Place, PodView, Slot
 from syncgroup_operator.planning.placement import UNSCHEDULABLE_AFTER_S, node_gone
 from syncgroup_operator.planning.sitting import Sitting, Work, spelled
 
@@ -43,6 +43,8 @@ def loss_of(work: Work, sitting: Sitting) -> Loss | None:
     silent = silent_loss(work, pod, cluster)
     if silent is not None:
         return Loss(sitting, *silent)
+    if sitting.slot in work.asked:
+        return Loss(sitting, *requested_loss(work, sitting.slot))
     return _capacity_loss(work, sitting, pod)
 
 
@@ -69,6 +71,11 @@ def silent_loss(work: Work, pod: PodView, cluster: ClusterView) -> tuple[str, st
     if node_gone(pod, cluster.nodes):
         return reasons.NODE_LOST, f"no renewal for {life.silent_s:.0f} s, and its node {pod.node} is away"
     return reasons.LEASE_EXPIRED, f"no renewal for {life.silent_s:.0f} s"
+
+
+def requested_loss(work: Work, slot: Slot) -> tuple[str, str]:
+    """Somebody wants another pod in this seat."""
+    return reasons.REQUESTED, f"request {work.asked[slot]} asks for another pod"
 
 
 def with_regions(work: Work, sittings: Iterable[Sitting], losses: list[Loss]) -> list[Loss]:

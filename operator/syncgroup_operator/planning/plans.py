@@ -48,6 +48,7 @@ def plan_all(
     *,
     term: int,
     seen_revision: int,
+    scrub_request: int = 0,
 ) -> PlanSet:
     """The plans for these seats. `links`: what was learned; `seen_revision`: the largest found outside the state."""
     remembered = Address(state.trainer_host, state.trainer_port) if state.trainer_host and state.trainer_port else None
@@ -66,7 +67,8 @@ def plan_all(
         routes = trees.routes[place]
         sampled = _sampled(observation, members[place], routes, old.sampled)
         kept.append(PlaceState(cluster=place.cluster, region=place.region, heads=list(routes.heads), sampled=sampled))
-        drafts[place] = _plan(observation, place, trees, sampled, links, term=term, outside=outside)
+        plan = _plan(observation, place, trees, sampled, links, term=term, outside=outside)
+        drafts[place] = plan.model_copy(update={"scrub_request": scrub_request}) if scrub_request else plan
     digest = digest_of(drafts)
     revision = state.revision
     if digest != state.plan_digest or seen_revision > state.revision:

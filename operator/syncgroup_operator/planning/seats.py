@@ -202,7 +202,8 @@ def _dismiss(work: Work, pods: Mapping[Slot, list[PodView]], sittings: Mapping[S
                 message = f"its seat is in {spelled(memory.place)} now"
                 work.remove(pod, reasons.SLOT_TAKEN, message, force=True)
             elif pod.uid == memory.removed_uid:
-                work.remove(pod, reasons.SLOT_TAKEN, "it was given up, and its successor waits", force=True)
+                force = hopeless or pod.uid not in work.polite
+                work.remove(pod, reasons.SLOT_TAKEN, "it was given up, and its successor waits", force=force)
             elif pod.deleting and hopeless:
                 work.remove(pod, reasons.POD_DELETED, "it was deleted, and nobody is left to end it", force=True)
 

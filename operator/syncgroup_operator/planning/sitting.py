@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from sync_runtime.contract import names
 from sync_runtime.contract.status import Replacement
+from syncgroup_operator import reasons
 from syncgroup_operator.planning import clock
 from syncgroup_operator.planning.damping import MAX_ATTEMPTS, Budget, under_way
-from syncgroup_operator.planning.decision import Note, Removal, Seat
+from syncgroup_operator.planning.decision import EventType, Note, Removal, Seat
 from syncgroup_operator.planning.leases import UNSEEN, Life
 from syncgroup_operator.planning.memory import SlotMemory, avoided
 from syncgroup_operator.planning.observation import ClusterView, Observation, Place, PodView, Slot
@@ -49,6 +50,10 @@ class Work:
     memories: dict[Slot, SlotMemory]
     seen: dict[str, int]
     budget: Budget
+    asked: Mapping[Slot, str] = field(default_factory=dict)
+    """Seats whose member somebody wants replaced, with the request's id."""
+    polite: frozenset[str] = frozenset()
+    """Uids of pods that went because somebody asked for it: they end in their own time."""
     seats: list[Seat] = field(default_factory=list)
     removals: dict[str, Removal] = field(default_factory=dict)
     """By the pod's uid."""
@@ -122,7 +127,7 @@ class Work:
         )
         self.note_seen(slot, seen=False)
         if pod is not None and self.cluster(sitting.place) is not None:
-            self.remove(pod, reason, message, force=True)
+            self.remove(pod, reason, message, force=reason != reasons.REQUESTED)
         self._tell(sitting, target, reason, message)
 
     def _tell(self, sitting: Sitting, target: Place, reason: str, message: str) -> None:
@@ -142,7 +147,8 @@ class Work:
             )
         )
         where = f"again in {spelled(target)}" if target == sitting.place else f"in {spelled(target)} from now on"
-        self.notes.append(Note("Warning", reason, f"{member} in {spelled(sitting.place)}: {message}; {where}"))
+        kind: EventType = "Normal" if reason == reasons.REQUESTED else "Warning"
+        self.notes.append(Note(kind, reason, f"{member} in {spelled(sitting.place)}: {message}; {where}"))
 
 
 def spelled(place: Place) -> str:

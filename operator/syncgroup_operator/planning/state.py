@@ -13,7 +13,19 @@ from pydantic import Field
 
 from sync_runtime.contract import patterns
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import Count, DnsLabel, DnsSubdomain, Host, ListAtomic, ListMap, Port, Time, Uid
+from sync_runtime.contract.fields import (
+    Count,
+    DnsLabel,
+    DnsSubdomain,
+    Host,
+    ListAtomic,
+    ListMap,
+    Message,
+    Port,
+    Time,
+    Uid,
+)
+from sync_runtime.contract.requests import RequestType
 from sync_runtime.contract.status import PPM, LinkCodec, Revision, Term
 from sync_runtime.contract.sync import BucketSize, StreamCount
 from sync_runtime.contract.syncgroup import MAX_MEMBERS, MAX_ROLLOUTS
@@ -28,6 +40,8 @@ MAX_PLACES = 640
 """More than a spec can name: 64 rollouts with a home and eight fallbacks, and the trainer's."""
 MAX_HEADS = 256
 WINDOW_MINUTES = 60
+MAX_REQUEST_STATES = 64
+"""Several times what a spec holds: a request that comes back with an old spec is known again."""
 
 
 class SlotState(Model):
@@ -103,6 +117,20 @@ class MinuteCount(Model):
     count: Count = Field(description="Replacements in it.")
 
 
+class RequestState(Model):
+    """A request that was begun, so that it is never begun again."""
+
+    id: DnsLabel = Field(description="Its id in the spec.")
+    type: RequestType = Field(description="What was asked for.")
+    member: DnsLabel | None = Field(None, description="Of Replace: whom.")
+    begun_time: Time = Field(description="When it was begun.")
+    pod_uid: Uid | None = Field(None, description="Of Replace: the pod that goes, politely.")
+    number: Count | None = Field(None, description="Of Scrub: its number in the plans.")
+    over: bool = Field(False, description="Nothing is left to do.")
+    refused: bool = Field(False, description="It could not be carried out.")
+    message: Message | None = Field(None, description="How it ended.")
+
+
 class GroupState(WireModel):
     """The operator's own record of a group."""
 
@@ -144,3 +172,7 @@ class GroupState(WireModel):
         default_factory=list,
         description="Clusters that something of this group was written to and not yet removed from.",
     )
+    requests: Annotated[list[RequestState], Field(max_length=MAX_REQUEST_STATES), ListMap(("id",))] = Field(
+        default_factory=list, description="Requests that were begun, oldest first."
+    )
+    scrubs: Count = Field(0, description="Scrubs that were asked for; the number of the latest is in every plan.")

@@ -30,6 +30,7 @@ from syncgroup_operator.planning.decision import Decision
 from syncgroup_operator.planning.links import Pair, reported_links
 from syncgroup_operator.planning.observation import ClusterProblem, Observation, Place
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
+from syncgroup_operator.planning.requests import request_statuses
 from syncgroup_operator.planning.state import PlaceState
 from syncgroup_operator.planning.trainers import trainer_place
 
@@ -66,6 +67,7 @@ def status_of(
         replacements_total=decision.state.replacements_total,
         replacements=[*reversed(decision.replacements), *before.replacements][:MAX_KEPT_REPLACEMENTS],
         lost_clusters=_lost_clusters(observation, before),
+        requests=request_statuses(observation, decision),
     )
 
 

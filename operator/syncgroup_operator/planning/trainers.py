@@ -16,7 +16,7 @@ from syncgroup_operator import reasons
 from syncgroup_operator.planning import clock
 from syncgroup_operator.planning.damping import MAX_ATTEMPTS, back_off_s
 from syncgroup_operator.planning.decision import Seat
-from syncgroup_operator.planning.losses import ended_loss, silent_loss
+from syncgroup_operator.planning.losses import ended_loss, requested_loss, silent_loss
 from syncgroup_operator.planning.memory import SlotMemory
 from syncgroup_operator.planning.observation import ChildView, ClusterView, Observation, Place, PodView, Slot
 from syncgroup_operator.planning.placement import node_gone
@@ -142,7 +142,8 @@ def _keep_or_replace(
     keep = Seat(TRAINER, sitting.place, create=False, term=term.term)
     hopeless = work.life(pod).lost or node_gone(pod, cluster.nodes)
     if _is_given_up(work, pod, term):
-        work.remove(pod, reasons.SLOT_TAKEN, "a newer term was given out", force=True)
+        force = hopeless or pod.uid not in work.polite
+        work.remove(pod, reasons.SLOT_TAKEN, "a newer term was given out", force=force)
         work.note_seen(TRAINER, seen=False)
     elif pod.deleting:
         if hopeless:
@@ -150,7 +151,10 @@ def _keep_or_replace(
     elif pod.phase == "Succeeded":  # training is done; what it published stays until somebody decides otherwise
         keep = Seat(TRAINER, sitting.place, create=True, term=term.term)
     elif (
-        loss := ended_loss(pod, cluster.nodes) or silent_loss(work, pod, cluster) or _fenced_loss(work, pod)
+        loss := ended_loss(pod, cluster.nodes)
+        or silent_loss(work, pod, cluster)
+        or _fenced_loss(work, pod)
+        or (requested_loss(work, TRAINER) if TRAINER in work.asked else None)
     ) is not None:
         if _allowed(work, loss[0]):
             term = _allocated(term, seen_term)

@@ -73,6 +73,16 @@ def group_status() -> dict[str, Any]:
         "replacementsTotal": 5,
         "replacements": [replacement],
         "lostClusters": [{"name": "frankfurt", "lostTime": TIME, "reason": "Unreachable", "message": "timed out"}],
+        "requests": [
+            {
+                "id": "r-7f3a9c21",
+                "type": "Replace",
+                "member": "grpo-west-2-abcdefgh",
+                "state": "Running",
+                "message": "its pod goes, and its successor is awaited",
+                "begunTime": TIME,
+            }
+        ],
     }
 
 

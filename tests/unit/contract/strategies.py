@@ -182,6 +182,14 @@ def runtimes(draw: st.DrawFn) -> Document:
     return draw(documents({}, optional))
 
 
+def requests() -> st.SearchStrategy[Document]:
+    """Valid requests."""
+    return st.one_of(
+        documents({"id": labels, "type": st.just("Scrub")}, {}),
+        documents({"id": labels, "type": st.just("Replace"), "member": labels}, {}),
+    )
+
+
 @st.composite
 def syncgroups(draw: st.DrawFn) -> Document:
     """Valid SyncGroups."""
@@ -201,6 +209,7 @@ def syncgroups(draw: st.DrawFn) -> Document:
         "suspend": st.booleans(),
         "managedBy": st.sampled_from(["syncgroup.dev/operator", "kueue.x-k8s.io/multikueue"]),
         "lease": leases(),
+        "requests": st.lists(requests(), max_size=3, unique_by=lambda one: str(one["id"])),
         "runtime": runtimes(),
         "work": documents(
             {},
@@ -216,6 +225,7 @@ def syncgroups(draw: st.DrawFn) -> Document:
             {},
             {
                 "endpoint": st.sampled_from(["http://a:4318", "https://[::1]:4318/v1/traces"]),
+                "queryEndpoint": st.sampled_from(["http://a:16686", "https://traces.example/jaeger"]),
                 "sampledMembersPerRegion": st.integers(0, 64),
             },
         ),
