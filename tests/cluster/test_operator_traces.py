@@ -12,7 +12,7 @@ import pytest
 from sync_runtime.contract import names, traces
 from sync_runtime.telemetry.context import parse_traceparent
 from sync_runtime.telemetry.waterfall import Trace, TraceSpan, read_traces
-from tests.support import jaeger as jaegers
+from tests.support import backends
 from tests.support.operator_groups import Group, beating_group
 from tests.support.operators import OperatorHub
 from tools.jaeger import Jaeger
@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(170)]
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
-    with jaegers.started(tmp_path_factory) as found:
-        yield found
+    with backends.started(tmp_path_factory) as found:
+        yield found.program
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What goes wrong on the way is in the version's trace, with our own words for it, in a real Jaeger."""
+"""What goes wrong on the way is in the version's trace, with our own words for it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sync_runtime.bucket.keys import delta_key
 from sync_runtime.contract import traces
 from sync_runtime.session.shelf import offer
 from sync_runtime.telemetry.waterfall import Trace
-from tests.support import jaeger as jaegers
+from tests.support import backends
+from tests.support.backends import Backend
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Member
 from tests.support.hostile_relay import HostileRelay, Liar
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
-from tools.jaeger import Jaeger
 
 pytestmark = pytest.mark.timeout(90)
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="traces need the OTLP exporter")
@@ -28,14 +28,14 @@ RELAY = Member("eu-0", "eu", ("trainer-0",), relay=True)
 LEAF = Member("eu-1", "eu", ("eu-0", "trainer-0"))
 
 
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
-    with jaegers.started(tmp_path_factory) as found:
+@pytest.fixture(params=["sink", "jaeger"])
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    with backends.sink() if request.param == "sink" else backends.started(tmp_path_factory) as found:
         yield found
 
 
 def test_a_relay_that_damages_buckets_shows_where_and_as_what(
-    backend: Jaeger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", backend.otlp)
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
@@ -53,7 +53,7 @@ def test_a_relay_that_damages_buckets_shows_where_and_as_what(
                 assert relay.ends == ["BadParent"]
             assert same_bits(weights, trained)
             uid = group.sidecars["trainer-0"].settings.group_uid
-            trace = jaegers.whole_trace(backend, uid, 1, is_whole)
+            trace = backends.whole_trace(backend, uid, 1, is_whole)
     (failed,) = (span for span in trace.spans if span.error)
     assert (failed.member, failed.name) == ("eu-1", traces.RECEIVE)
     assert failed.attributes[traces.ATTR_ERROR_TYPE] == "BadParent"
