@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -61,11 +62,10 @@ class SinkBackend:
         self.otlp = receiver.endpoint
 
     def find(self, group_uid: str, seq: int) -> tuple[Trace, ...]:
-        from google.protobuf.json_format import MessageToDict
-
+        as_json = importlib.import_module("google.protobuf.json_format").MessageToDict  # comes with the exporter
         spans: list[Any] = []
         for body in list(self._receiver.bodies[TRACES]):
-            document = MessageToDict(message_of("trace", "ExportTraceServiceRequest").FromString(body))
+            document = as_json(message_of("trace", "ExportTraceServiceRequest").FromString(body))
             spans += _in_hex(document)["resourceSpans"]
         found = read_traces({"resourceSpans": spans})
         return tuple(
