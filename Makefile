@@ -43,6 +43,7 @@ grpo: setup ## The RL example in one process, with plots in build/grpo: ARGS="--
 test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
 	@$(VENV)/python -m tools.kube build chart || echo "tests that need helm will be skipped"
+	@$(VENV)/python -m tools.kube build jaeger || echo "tests that need a trace backend will be skipped"
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report="
 	@printf "Lines that the fast tests run: %s %%\n" "$$($(VENV)/coverage report --format=total)"
@@ -131,11 +132,13 @@ fuzz: setup ## A million hostile mutations of deltas and anchors
 	@$(VENV)/python -m tests.hostile.fuzz $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write the generated files anew: CRDs, roles, tables of values, figures and fields, the picture
+generate: setup ## Write the generated files anew: CRDs, roles, tables of values, figures, spans and fields, pictures
 	@$(VENV)/python -m syncgroup_operator.crdgen --output crds --copy charts/syncgroup/files/crds \
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs charts/syncgroup
 	@$(VENV)/python -m tools.metricdocs docs/metrics.md
+	@$(VENV)/python -m tools.tracedocs docs/tracing.md
+	@$(VENV)/python -m sync_runtime.telemetry.waterfall docs/pictures/trace.json --svg docs/pictures/trace.svg
 	@$(VENV)/python -m tools.reference crds docs/reference.md
 	@for picture in overview architecture; do $(VENV)/python -m tools.picture docs/$$picture.toml || exit 1; done
 
@@ -145,6 +148,7 @@ verify: setup ## Regenerate what is generated; the difference must be empty
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs --check charts/syncgroup
 	@$(VENV)/python -m tools.metricdocs --check docs/metrics.md
+	@$(VENV)/python -m tools.tracedocs --check docs/tracing.md
 	@$(VENV)/python -m tools.reference --check crds docs/reference.md
 	@for picture in overview architecture; do $(VENV)/python -m tools.picture --check docs/$$picture.toml || exit 1; done
 	@$(VENV)/python -m tools.kube check
