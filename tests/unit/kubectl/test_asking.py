@@ -38,6 +38,12 @@ def test_what_is_asked_for_already_is_not_asked_for_twice(state: str | None) -> 
     assert [one["id"] for one in found.requests] == ["r1"]
 
 
+def test_an_id_of_its_own_is_a_request_of_its_own() -> None:
+    found = asked(with_requests(entry(1, "Running")), REPLACE, own_id=True)
+    assert (found.id, found.again) == ("new", False)
+    assert [one["id"] for one in found.requests] == ["r1", "new"]
+
+
 @pytest.mark.parametrize("state", ["Done", "Refused"])
 def test_what_is_over_makes_room_and_may_be_asked_for_again(state: str) -> None:
     found = asked(with_requests(entry(1, state), entry(2, "Waiting", "eu")), REPLACE)

@@ -48,7 +48,8 @@ def test_every_reason_that_keeps_a_group_from_ready_is_told_with_its_meaning(rea
     first = answer.findings[0]
     assert (first.reason, first.weight) == (reason, "cause")
     assert said in first.sentence
-    assert first.sentence.endswith(advice_for(reason).meaning)
+    assert first.meaning == advice_for(reason).meaning
+    assert f"    → {first.meaning}" in answer_lines(answer)
     assert len(first.commands) == len(advice_for(reason).commands), "a command has a word that is not filled in"
     assert all("{" not in command or "'{" in command for command in first.commands)
 
