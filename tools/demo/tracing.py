@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from sync_runtime.contract import names
 from sync_runtime.telemetry.waterfall import Trace, TraceDocumentError, newest, read_traces, search_path
 from tools import jaeger
+from tools.demo import group
 from tools.demo.facts import Document
 from tools.devcluster import hostpython
 from tools.devcluster.api import wait_until
@@ -85,6 +87,12 @@ def install(hub: RegionHandle, path: Path) -> str:
 
     wait_until(addressed, "an address for Jaeger", ADDRESS_S)
     return f"http://{found[0]}:{OTLP_PORT}"
+
+
+def group_uid(hub: RegionHandle) -> str:
+    """What traces know the group by."""
+    path = f"/apis/{names.GROUP_VERSION}/namespaces/{group.NAMESPACE}/syncgroups/{group.NAME}"
+    return str(hub.api("GET", path)[1].get("metadata", {}).get("uid", ""))
 
 
 def through(hub: RegionHandle) -> Ask:
