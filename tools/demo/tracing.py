@@ -19,7 +19,6 @@ from tools.demo.facts import Document
 from tools.devcluster import hostpython
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import RegionHandle
-from tools.errors import ToolError
 from tools.kube import build, catalog
 
 NAMESPACE: Final = "observability"
@@ -32,12 +31,11 @@ Ask = Callable[[str], Document]
 
 
 def program(say: Callable[[str], None]) -> Path | None:
-    """Jaeger, built where that is possible; None: there will be no traces, and it was said why."""
-    try:
+    """Jaeger where it was built ; None: there will be no traces, and it was said how to get them."""
+    if jaeger.is_built():
         return Path(build.ensure(catalog.load(), [jaeger.PROGRAM])[jaeger.PROGRAM])
-    except ToolError as error:
-        say(f"without traces: {error}")
-        return None
+    say("without traces: Jaeger is not built; `python -m tools.kube build jaeger` does it")
+    return None
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
