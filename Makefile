@@ -25,7 +25,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
-demo: setup ## Three regions on this machine: a group under the operator, pods that share weights over shaped links
+demo: setup ## The whole idea in minutes: three regions, RL over them, what breaks and heals (ARGS=--keep leaves it running)
 	@$(VENV)/python -m tools.demo $(ARGS)
 
 .PHONY: grpo
@@ -38,7 +38,8 @@ test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
 	@$(VENV)/python -m tools.kube build chart || echo "tests that need helm will be skipped"
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
-	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report=term:skip-covered"
+	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report="
+	@printf "Lines that the fast tests run: %s %%\n" "$$($(VENV)/coverage report --format=total)"
 	@$(MAKE) --no-print-directory test-codec
 	@$(MAKE) --no-print-directory test-runtime
 	@$(MAKE) --no-print-directory test-cluster
@@ -121,18 +122,22 @@ fuzz: setup ## A million hostile mutations of deltas and anchors
 	@$(VENV)/python -m tests.hostile.fuzz $(ARGS)
 
 .PHONY: generate
-generate: setup ## Write the generated files anew: CRDs, roles, the chart's table of values, the picture
+generate: setup ## Write the generated files anew: CRDs, roles, tables of values, figures and fields, the picture
 	@$(VENV)/python -m syncgroup_operator.crdgen --output crds --copy charts/syncgroup/files/crds \
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs charts/syncgroup
-	@$(VENV)/python -m tools.picture docs/overview.toml
+	@$(VENV)/python -m tools.metricdocs docs/metrics.md
+	@$(VENV)/python -m tools.reference crds docs/reference.md
+	@for picture in overview architecture; do $(VENV)/python -m tools.picture docs/$$picture.toml || exit 1; done
 
 .PHONY: verify
 verify: setup ## Regenerate what is generated; the difference must be empty
 	@$(VENV)/python -m syncgroup_operator.crdgen --check --output crds --copy charts/syncgroup/files/crds \
 	  --roles charts/syncgroup/files/roles
 	@$(VENV)/python -m tools.chartdocs --check charts/syncgroup
-	@$(VENV)/python -m tools.picture --check docs/overview.toml
+	@$(VENV)/python -m tools.metricdocs --check docs/metrics.md
+	@$(VENV)/python -m tools.reference --check crds docs/reference.md
+	@for picture in overview architecture; do $(VENV)/python -m tools.picture --check docs/$$picture.toml || exit 1; done
 	@$(VENV)/python -m tools.kube check
 
 .PHONY: checks

@@ -60,6 +60,7 @@ class SidecarSettings:
     pod_namespace: str = ""
     pod_name: str = ""
     pod_uid: str = ""
+    node: str = ""
     ring_bytes: int = DEFAULT_RING_BYTES
     spool_bytes: int = DEFAULT_SPOOL_BYTES
     plan_config_map: str = ""
@@ -83,6 +84,11 @@ class SidecarSettings:
     def worker_socket(self) -> Path:
         """Where the GPU worker listens: in the folder that the user's process shares with the sidecar."""
         return Path(names.gpu_worker_socket(str(self.socket_path)))
+
+    @property
+    def plan_cause_path(self) -> Path:
+        """Beside the plan: the operator's span that made it, as a traceparent; only for traces, often not there."""
+        return self.plan_path.with_name(self.plan_path.name + ".cause")
 
     @property
     def in_pod(self) -> bool:
@@ -162,6 +168,7 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         pod_namespace=needed(names.ENV_POD_NAMESPACE),
         pod_name=needed(names.ENV_POD_NAME),
         pod_uid=needed(names.ENV_POD_UID),
+        node=environment.get(names.ENV_NODE, ""),
         ring_bytes=size_bytes(names.ENV_RING_BYTES, DEFAULT_RING_BYTES),
         spool_bytes=size_bytes(names.ENV_SPOOL_BYTES, DEFAULT_SPOOL_BYTES),
         plan_config_map=needed(names.ENV_PLAN_CONFIG_MAP),

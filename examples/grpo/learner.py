@@ -75,7 +75,8 @@ class Learner:
 
     def _loss(self, group: Judged) -> torch.Tensor:
         """The clipped objective of a group, summed over its tokens."""
-        ids, mask, old = _rows(group)
+        device = next(self.model.parameters()).device
+        ids, mask, old = (part.to(device) for part in _rows(group))
         first = len(group.request.prompt)
         logits = self.model(ids[:, :-1]).logits[:, first - 1 :].float() / group.request.temperature
         every = logits.log_softmax(dim=-1)
@@ -83,7 +84,7 @@ class Learner:
         entropy = -(every.exp() * every).sum(dim=-1)
         ratio = torch.exp(new - old)
         clipped = ratio.clamp(1 - self._settings.clip, 1 + self._settings.clip)
-        advantages = advantages_of(group.rewards)[:, None]
+        advantages = advantages_of(group.rewards)[:, None].to(device)
         gain = torch.minimum(ratio * advantages, clipped * advantages) + self._settings.entropy * entropy
         loss: torch.Tensor = -(gain * mask).sum()
         return loss

@@ -6,6 +6,7 @@ them in bf16. Knows nothing of tasks, training or SyncGroup.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,7 @@ class Characters:
 
 def make_deterministic() -> None:
     """One thread and kernels that repeat: sums are added in one order, so equal inputs give equal bits."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses to multiply on a GPU
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)
 
@@ -82,14 +84,14 @@ def load(settings: Settings, gguf: Path | None = None) -> Policy:
     if settings.model == "smollm2":
         path = gguf or smollm2.cached()
         return Policy(smollm2.load_model(path), smollm2.load_text(path))
-    return Policy(_tiny(settings.seed), Characters())
+    return Policy(_tiny(settings), Characters())
 
 
-def _tiny(seed: int) -> Any:
-    torch.manual_seed(seed)
+def _tiny(settings: Settings) -> Any:
+    torch.manual_seed(settings.seed)
     config = LlamaConfig(
-        vocab_size=len(_CHARACTERS), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=32, tie_word_embeddings=True, pad_token_id=0, bos_token_id=None,
-        eos_token_id=1, initializer_range=0.1,
+        vocab_size=len(_CHARACTERS), hidden_size=settings.width, intermediate_size=2 * settings.width,
+        num_hidden_layers=settings.layers, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=32,
+        tie_word_embeddings=True, pad_token_id=0, bos_token_id=None, eos_token_id=1, initializer_range=0.1,
     )  # fmt: skip
     return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]

@@ -147,10 +147,10 @@ def stream_of(request: Request, sample: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1)
 
 
-def roll_out(generate: Generate, request: Request) -> Rollout:
+def roll_out(generate: Generate, request: Request, device: torch.device | None = None) -> Rollout:
     """The answers to a request, by a function that takes what `generate` of a model takes and returns its sequences."""
     sampling = SeededSampling(request)
-    prompt = torch.tensor([request.prompt] * request.samples)
+    prompt = torch.tensor([request.prompt] * request.samples, device=device)
     sequences = generate(
         prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=request.max_new_tokens,
         logits_processor=[sampling], eos_token_id=request.end, pad_token_id=request.pad,

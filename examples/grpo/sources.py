@@ -75,7 +75,10 @@ class InProcess:
     def take(self, count: int) -> list[Delivered]:
         """Makes them now, under the newest weights."""
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return [Delivered(one, roll_out(self._engine.generate, one), self._step, "here") for one in taken]
+        return [
+            Delivered(one, roll_out(self._engine.generate, one, self._engine.device), self._step, "here")
+            for one in taken
+        ]
 
     def state_dict(self) -> Any:
         """The requests that wait."""

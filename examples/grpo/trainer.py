@@ -23,7 +23,7 @@ from . import settings as run_settings
 from .model import WIRE, load, make_deterministic
 from .output import Output
 from .sources import Leased
-from .training import Training, load_masters, masters_sum, read_checkpoint
+from .training import Training, load_masters, masters_sum, read_checkpoint, wire_sum
 
 OPEN_S = 300.0
 RESULT_S = 600.0
@@ -56,10 +56,11 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             training.load_learner(saved)
             training.load_source(saved)
-        training.run(output.step)
+        training.run(output.step, stop=lambda: found.stop_file is not None and found.stop_file.exists())
         work.close()
         version = publisher.version
-        output.end(sum=masters_sum(policy), digest=None if version is None else version.digest)
+        named = {} if version is None else {"seq": version.seq, "digest": version.digest}
+        output.end(sum=masters_sum(policy), wire_sum=wire_sum(policy), **named)
         if found.hold:
             threading.Event().wait()
     return 0
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--control", default=usual, help="host:port of the sidecar's control API")
     parser.add_argument("--deterministic", action="store_true", help="work in a fixed order, one thread: equal bits")
     parser.add_argument("--hold", action="store_true", help="stay when all steps are done")
+    parser.add_argument("--stop-file", type=Path, help="end after the step in hand once this file is there")
     run_settings.add_arguments(parser)
     return parser
 

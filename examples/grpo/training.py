@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 
+from sync_runtime.library.engines.transformers import engine_copy
+
 from .learner import Judged, Learner
-from .model import Policy
+from .model import WIRE, Policy
 from .rollout import Request
 from .settings import Settings
 from .sources import Delivered, Source
@@ -69,11 +71,19 @@ class Training:
         self._asked = 0
         """Steps whose prompts were handed out."""
 
-    def run(self, tell: Callable[[Figures], None], *, until: int | None = None) -> None:
-        """All steps that are left, or those up to `until`."""
+    def run(
+        self,
+        tell: Callable[[Figures], None],
+        *,
+        until: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """All steps that are left, or those up to `until`; fewer where `stop` says so after a step."""
         for _ in range(self.step, self._settings.steps if until is None else until):
             tell(self._one_step())
             self._save()
+            if stop():
+                return
 
     def _one_step(self) -> Figures:
         began, sent = time.monotonic(), self._source.sent_bytes()
@@ -146,10 +156,15 @@ def sum_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> str:
     whole = hashlib.sha256()
     for name, tensor in sorted(tensors):
         whole.update(name.encode())
-        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
     return whole.hexdigest()
 
 
 def masters_sum(policy: Policy) -> str:
     """Of the fp32 masters."""
     return sum_of(list(policy.model.state_dict().items()))
+
+
+def wire_sum(policy: Policy) -> str:
+    """Of the masters as workers run them: what `sum_of` a worker's engine must be."""
+    return sum_of(list(engine_copy(policy.model, WIRE).state_dict().items()))

@@ -31,6 +31,8 @@ class ObjectFacts:
     layout_hash: str
     label: str
     size_bytes: int
+    num_changed: int
+    """Changed elements; in an anchor all elements."""
     stored_unix_ns: int
     """When it was committed here, by the wall clock: for people, never for decisions."""
 
@@ -61,6 +63,7 @@ class StoredObject:
             layout_hash=manifest.layout_hash,
             label=manifest.label,
             size_bytes=manifest.size_bytes,
+            num_changed=manifest.num_changed,
             stored_unix_ns=folder.modified_unix_ns(manifest_name(key)),
         )
         if self._open().size_bytes != manifest.size_bytes:

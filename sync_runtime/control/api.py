@@ -14,10 +14,10 @@ from typing import Protocol
 from aiohttp import web
 
 from sync_runtime.control import work
+from sync_runtime.control.exposition import CONTENT_TYPE, Reading, rendered
 from sync_runtime.settings import Address
 
 Document = Mapping[str, object]
-METRIC_PREFIX = "syncgroup"
 
 
 class SidecarView(Protocol):
@@ -41,8 +41,8 @@ class SidecarView(Protocol):
     def refusals(self) -> Mapping[str, int]:
         """Counts by reason."""
 
-    def metrics(self) -> Mapping[str, float]:
-        """Figures by name, without the prefix; `name{label="x"}` is allowed."""
+    def metrics(self) -> Sequence[Reading]:
+        """Figures, as they are now."""
 
     @property
     def work(self) -> work.WorkPort | None:
@@ -119,8 +119,7 @@ async def _refusals(request: web.Request) -> web.Response:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    lines = [f"{METRIC_PREFIX}_{name} {value:.10g}" for name, value in sorted(_view(request).metrics().items())]
-    return web.Response(text="\n".join([*lines, ""]), content_type="text/plain")
+    return web.Response(text=rendered(_view(request).metrics()), headers={"Content-Type": CONTENT_TYPE})
 
 
 async def _drain(request: web.Request) -> web.Response:

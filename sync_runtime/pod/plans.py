@@ -15,7 +15,7 @@ import time
 from typing import Any, Final
 
 from sync_runtime.contract.errors import ContractError
-from sync_runtime.contract.names import PLAN_KEY
+from sync_runtime.contract.names import ANNOTATION_TRACEPARENT, PLAN_KEY
 from sync_runtime.contract.plan import Plan
 from sync_runtime.identity.files import PUBLIC_MODE, write_file
 from sync_runtime.membership.api import ClusterApi, Document, refused
@@ -23,6 +23,7 @@ from sync_runtime.membership.errors import MembershipError
 from sync_runtime.membership.keeper import next_pause_s
 from sync_runtime.pod.errors import UnusablePlanError
 from sync_runtime.settings import SidecarSettings
+from sync_runtime.telemetry.context import parse_traceparent
 
 WATCH_S: Final = 60
 """How long a watch lasts before the plan is listed again."""
@@ -123,6 +124,8 @@ class PlanSource:
         path = self._settings.plan_path
         if _read(self._settings) != text:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # First: whoever sees the new plan finds what caused it.
+            write_file(self._settings.plan_cause_path, cause_of(document), mode=PUBLIC_MODE, replace=True)
             write_file(path, text, mode=PUBLIC_MODE, replace=True)
             _log.info("plan %d of term %d was received", number[1], number[0])
 
@@ -168,6 +171,14 @@ def readable(
     if newest is not None and number < newest:
         raise UnusablePlanError(f"plan {plan.revision} of term {plan.term} is older than the one in force")
     return text.encode(), number
+
+
+def cause_of(document: Document) -> bytes:
+    """The operator's span that made this plan, as its ConfigMap names it; nothing where it names none."""
+    annotations: Any = (document.get("metadata") or {}).get("annotations")
+    found = annotations.get(ANNOTATION_TRACEPARENT) if isinstance(annotations, dict) else None
+    is_context = isinstance(found, str) and parse_traceparent(found) is not None
+    return str(found).encode("ascii") if is_context else b""
 
 
 def _read(settings: SidecarSettings) -> bytes | None:

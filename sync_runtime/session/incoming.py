@@ -10,7 +10,7 @@ from typing import Protocol
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, check_manifest, parse_key
 from sync_runtime.bucket.manifest import Manifest, open_envelope, parse_manifest
 from sync_runtime.bucket.spool import ObjectReceiver, Spool, StoredObject
-from sync_runtime.errors import FormatError, SignatureError
+from sync_runtime.errors import FormatError, SignatureError, SyncError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.session.machine import Machine, TransferEffect, TransferEvent, TransferState, transfer_machine
@@ -170,6 +170,10 @@ class MemberContext:
     """Told of every transfer; gives the line that children join the version's trace by."""
     received: Callable[[ObjectKey], None]
     """Told of every object that is complete and durable."""
+    verified: Callable[[ObjectKey, int], None] = lambda key, spent_us: None
+    """Told of every good manifest, and how many microseconds its check took."""
+    refused: Callable[[ObjectKey, SyncError | IdentityError], None] = lambda key, error: None
+    """Told of every object that was not taken, and why."""
 
 
 def verified(incoming: Incoming, envelope: bytes, context: MemberContext) -> Manifest:

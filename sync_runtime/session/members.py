@@ -56,8 +56,7 @@ class EngineSession:
         self.trouble: tuple[str, str] | None = None
         self.tokens_per_second: int | None = None
         self.pause_us: int | None = None
-        self._since: dict[str, float] = {}
-        """When stages began that are not over."""
+        self._since: dict[str, float] = {}  # when stages began that are not over
 
     # --- what others want to know ------------------------------------------------------------------------------------
 
@@ -295,16 +294,12 @@ class EngineSession:
     async def _stage(self, library: Library, stored: StoredObject) -> None:
         try:
             is_whole = await self._stager.stage(library, stored)
-        except LibraryLostError:
-            self._staging = False
-            self._advance()  # the next one may be there already
-            return
         except SyncError as error:
-            if library is self._library:
+            if library is self._library and not isinstance(error, LibraryLostError):
                 await self._stage_failed(library, stored, error)
             else:  # what it was decoded against went with the engine: that says nothing of the object
                 self._staging = False
-                self._advance()
+                self._advance()  # the next one may be there already
             return
         self._staging = False
         if self._machine.state is not ServiceState.POISONED:  # a fresh delta mends nothing: only a passed scrub does
@@ -326,7 +321,9 @@ class EngineSession:
 
         The library opens again with its state when it is hung up on; what it proves to be is where all goes on.
         """
-        self._note_trouble(type(error).__name__.removesuffix("Error"), str(error))
+        trouble = type(error).__name__.removesuffix("Error"), str(error)
+        self._note_trouble(*trouble)
+        self._context.timed("decode", stored.key.target, 0, *trouble)
         stages = self._weights.stages
         if isinstance(error, SequenceError):
             if not self._void:
@@ -392,7 +389,8 @@ class EngineSession:
         """A stage of the live version that began a while ago is over."""
         began, live = self._since.pop(stage, None), self._weights.live
         if began is not None and live is not None:
-            self._context.timed(stage, live, int((time.monotonic() - began) * 1e6))
+            failed = self.trouble if stage == "scrub" and self.scrub_passed is False else None
+            self._context.timed(stage, live, int((time.monotonic() - began) * 1e6), *(failed or ()))
 
     def _note_trouble(self, reason: str, sentence: str) -> None:
         self.trouble = (reason, sentence)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import time
 from collections import Counter
 from collections.abc import Callable
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
+from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import DigestError, FenceError, FormatError, SignatureError, SpoolError, SyncError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.session.incoming import Arrivals, Engine, Incoming, MemberContext, Parent, SpoolSink, verified
@@ -164,6 +166,8 @@ class ReceiverSession:
         if parent is not self._wants.parent or incoming is None or incoming.committing:
             return  # of a link or a transfer that is over, or of an object that is whole without it
         key = incoming.key
+        if isinstance(error, SyncError):
+            self._context.refused(key, error)
         self._arrivals.remove(key)
         for other in self._arrivals.end_all(key):
             if other != transfer:  # a parent that offered it again must not take it for held
@@ -286,7 +290,7 @@ class ReceiverSession:
         incoming = self._arrivals.brought_by(transfer)
         if incoming is None or incoming.committing:
             return
-        manifest = verified(incoming, envelope, self._context)
+        manifest = self._verified(incoming, envelope)
         incoming.envelope, incoming.manifest = envelope, manifest
         kept_bytes = incoming.receiver.kept_bytes
         incoming.receiver.check(manifest)
@@ -298,6 +302,16 @@ class ReceiverSession:
                 return
             raise FormatError(f"buckets of {incoming.key} came under other hashes than its manifest names")
         self._check_complete(incoming)
+
+    def _verified(self, incoming: Incoming, envelope: bytes) -> Manifest:
+        began_s = time.monotonic()
+        try:
+            manifest = verified(incoming, envelope, self._context)
+        except (SyncError, IdentityError) as error:
+            self._context.refused(incoming.key, error)
+            raise
+        self._context.verified(incoming.key, int((time.monotonic() - began_s) * 1e6))
+        return manifest
 
     def _check_complete(self, incoming: Incoming) -> None:
         manifest = incoming.manifest
@@ -316,6 +330,7 @@ class ReceiverSession:
             stored = await asyncio.to_thread(incoming.receiver.commit, envelope)
         except SyncError as error:
             self.refusals[type(error).__name__] += 1
+            self._context.refused(incoming.key, error)
             incoming.committing = False
             self._soon(lambda: self._retry_commit(incoming))
             return

@@ -57,6 +57,8 @@ class Scrubber:
         self._context = context
         self.passed: bool | None = None
         """How the last scrub of the live version ended; None: none did since it is live."""
+        self.results = {"Passed": 0, "Failed": 0}
+        """How scrubs ended, since the start."""
         self.trusted: VersionRef | None = None
         """The last version that a full digest proved in the engine."""
         self._asked: local.Scrub | None = None
@@ -201,6 +203,7 @@ class Scrubber:
         if machine.state is ServiceState.SCRUBBING:
             machine.feed(ServiceEvent.SCRUB_PASSED if passed else ServiceEvent.SCRUB_FAILED)
         self.passed, self._wrong, self._mended, self._misses = passed, blocks, False, 0
+        self.results["Passed" if passed else "Failed"] += 1
         self._answered(self._begun_for, passed=passed)
         if passed:
             self.trusted = live

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.spool import Spool, StoredObject
@@ -18,6 +19,13 @@ from sync_runtime.session.mirror import Mirror, Stages
 from sync_runtime.session.versions import Versions
 from sync_runtime.tensors.digest import parse_digest
 from sync_runtime.tensors.layout import Layout, parse_layout
+
+
+class Timed(Protocol):
+    """Told of every stage of a version that is over."""
+
+    def __call__(self, stage: str, version: VersionRef, spent_us: int, /, reason: str = "", sentence: str = "") -> None:
+        """It took so many microseconds; where it failed, why in a word and a sentence."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,8 @@ class EngineContext:
     """What is held changed; the parent is told if it thinks otherwise."""
     changed: Callable[[], None]
     """Something worth a report."""
-    timed: Callable[[str, VersionRef, int], None]
-    """A stage of a version took so many microseconds."""
+    timed: Timed
+    """A stage of a version is over."""
     spawn: Callable[[object], None]
     """Runs a coroutine beside the rest; its failure is logged."""
 

@@ -14,10 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from sync_runtime import telemetry
-from sync_runtime.bucket.keys import ObjectKey, parse_key
+from sync_runtime.bucket.keys import ObjectKey
 from sync_runtime.bucket.spool import Spool
-from sync_runtime.errors import FormatError, LocalProtocolError, SyncError, TransportError
+from sync_runtime.contract.traces import SEND
+from sync_runtime.errors import LocalProtocolError, SyncError, TransportError
 from sync_runtime.identity.names import expect
 from sync_runtime.identity.watch import CertificateWatch
 from sync_runtime.local.link import LibraryLink, LinkHandler
@@ -33,16 +33,15 @@ from sync_runtime.session.shelf import Child, LinkPace
 from sync_runtime.session.versions import Versions
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
-from sync_runtime.sidecar.parts import lease_of, origin_of, release
+from sync_runtime.sidecar.parts import lease_of, release
 from sync_runtime.sidecar.plans import PlanWatch, check_role
 from sync_runtime.sidecar.reports import TroubleOf, no_trouble
 from sync_runtime.sidecar.rollout import Rollout
+from sync_runtime.sidecar.stage_times import StageTimes
+from sync_runtime.sidecar.tracing import Tracing
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.tuned import LinkBook
 from sync_runtime.sidecar.worker import GpuWorker
-from sync_runtime.telemetry.names import ATTR_BYTES, ATTR_PEER, ATTR_STREAMS, SEND
-from sync_runtime.telemetry.surface import Attributes, joins
-from sync_runtime.telemetry.versions import VersionTraces
 from sync_runtime.transport.child import ChildLink
 from sync_runtime.transport.events import (
     BucketFailed,
@@ -71,8 +70,6 @@ HOUSEKEEPING_S = 1.0
 LOG_EVERY_S = 60.0
 BAD_ENDS = frozenset({"BadParent", "BadFrame"})
 """Why we ended the link to a parent that broke the rules."""
-TELEMETRY_CLOSE_S = 0.6
-"""The end of a sidecar does not wait longer for a backend: a pod has little time, and versions matter more."""
 
 
 class Sidecar:
@@ -115,8 +112,9 @@ class Sidecar:
             ),
         )
         self.links = LinkBook(settings)
-        self.telemetry = telemetry.start(environment, origin_of(settings, self.release))
-        self.traces = VersionTraces(self.telemetry, self._is_sampled)
+        self.tracing = Tracing(settings, self.plans, environment, self.release)
+        self.traces = self.tracing.traces
+        self.stage_times = StageTimes()
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
         # In a pod the volume decides who reaches the socket, and the user's image may run under any uid.
         limits = LocalLimits(ring_bytes=settings.ring_bytes, any_uid=bool(settings.pod_uid))
@@ -148,8 +146,7 @@ class Sidecar:
         if self.listener is not None:
             await asyncio.to_thread(self.listener.close)
         self.links.save()
-        self.traces.close()
-        await asyncio.to_thread(self.telemetry.close, TELEMETRY_CLOSE_S)
+        await self.tracing.close()
         self.spool.close()
 
     def emit(self, event: Event) -> None:
@@ -170,6 +167,7 @@ class Sidecar:
         if self.plans.look():
             _log.info("plan %d of term %d is in force", self.plans.plan.revision, self.plans.plan.term)
             self.role.plan_changed()
+            self.tracing.plan_changed()
         try:
             self._listen()  # the plan may have made a relay of this member
         except TransportError as error:
@@ -248,21 +246,11 @@ class Sidecar:
                 self._from_parent(event)
 
     def _sent(self, event: PayloadDone) -> None:
-        """A child has all of an object: the version's trace shows the link."""
-        try:
-            key = parse_key(event.key)
-        except FormatError:
-            return
-        attributes: Attributes = {ATTR_PEER: event.link.name, ATTR_BYTES: event.size_bytes, ATTR_STREAMS: event.streams}
-        spent_us = int((event.ended_s - event.started_s) * 1e6)
-        self.traces.timed(key.lineage, key.target_seq, SEND, spent_us, attributes=attributes)
-        if isinstance(self.role, Rollout):
+        key = self.tracing.sent(event)
+        if key is not None:
+            self.stage_times.took(SEND, int((event.ended_s - event.started_s) * 1e6))
+        if key is not None and isinstance(self.role, Rollout):
             self.role.relayed(key)
-
-    def _is_sampled(self) -> bool:
-        plan = self.plans.plan
-        relay = self.plans.member.relay
-        return joins(self.settings.member, is_relay=relay, sampled_members=plan.telemetry.sampled_members)
 
     def _from_parent(self, event: Event) -> None:
         role = self.role
@@ -276,6 +264,7 @@ class Sidecar:
                 _log.info("%s is gone: %s %s", link.name, reason, message)
                 if reason in BAD_ENDS:
                     self.refusals[reason] += 1
+                    role.broken(reason, message)
                 role.receiver.gone(link)
             case BucketKept(key=key, index=index):
                 role.receiver.bucket_kept(key, index)
@@ -345,6 +334,8 @@ class Sidecar:
             self.listener.end_expired(datetime.datetime.now(datetime.UTC))
         if self.draining:
             self.drain()
+        sending = {key for view in self.distributor.children for key in view.transfers.values()}
+        self.tracing.tidy(sending, self.role.awaits())
         await self.role.keep_house()
 
     def drain(self) -> bool:

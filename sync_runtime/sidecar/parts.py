@@ -41,6 +41,11 @@ def origin_of(settings: SidecarSettings, runtime_version: str) -> Origin:
         member=settings.member,
         role=settings.role,
         runtime_version=runtime_version,
+        group_namespace=settings.group_namespace,
+        pod_namespace=settings.pod_namespace,
+        pod_name=settings.pod_name,
+        pod_uid=settings.pod_uid,
+        node=settings.node,
     )
 
 

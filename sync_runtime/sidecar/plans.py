@@ -11,6 +11,7 @@ from sync_runtime.contract.plan import Endpoint, LinkPlan, MemberPlan, Plan
 from sync_runtime.errors import SettingsError, SyncError
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.standalone import load_group, plan_of
+from sync_runtime.telemetry.context import MAX_CHARACTERS
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ class PlanWatch:
         """Plans that came with a smaller number than the one in force."""
         self.plan = self._read()
         self._seen = self._state()
+        self.cause = self._read_cause()
+        """The operator's span that made the plan, as it came: hostile until it is parsed; empty: unknown."""
 
     def look(self) -> bool:
         """Whether a newer plan is in force now."""
@@ -48,7 +51,7 @@ class PlanWatch:
             )  # fmt: skip
             return False
         changed = plan != self.plan
-        self.plan = plan
+        self.plan, self.cause = plan, self._read_cause()
         return changed
 
     @property
@@ -76,6 +79,13 @@ class PlanWatch:
             plan = _read_json(settings.plan_path)
         _check(plan, settings)
         return plan
+
+    def _read_cause(self) -> str:
+        try:
+            with self._settings.plan_cause_path.open("rb") as file:
+                return file.read(MAX_CHARACTERS).decode("ascii", "replace")
+        except OSError:
+            return ""
 
     def _state(self) -> tuple[int, int] | None:
         try:

@@ -6,12 +6,14 @@ import asyncio
 import datetime
 import logging
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.contract.plan import LinkPlan
 from sync_runtime.contract.reports import MemberReport, ScrubAnswer, Trouble
+from sync_runtime.contract.traces import APPLY, RECEIVE, RELAY, STAGE, VERIFY
+from sync_runtime.errors import SyncError
+from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.session.incoming import MemberContext
 from sync_runtime.session.machine import ServiceState
@@ -24,8 +26,9 @@ from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.sync_times import SyncTimes
-from sync_runtime.sidecar.work import RolloutWork, is_on
-from sync_runtime.telemetry.names import ACTIVATE, RECEIVE, RELAY, STAGE
+from sync_runtime.sidecar.tracing import received_attributes
+from sync_runtime.sidecar.work import RolloutWork
+from sync_runtime.telemetry.surface import NO_ATTRIBUTES, Attributes, Fault, fault_of
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
 
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 DEFAULT_STREAMS = 8
 STATUS_EVERY_S = 1.0
-TRACE_ENDS_AFTER_S = 10.0
-"""A member's part of a version's trace, after activation."""
 MAX_TIMED = 64
 
 
@@ -78,6 +79,8 @@ class Rollout:
                 bounds=self._bounds,
                 begun=self._begun,
                 received=self._received,
+                verified=lambda key, spent_us: self._timed(VERIFY, key.target, spent_us),
+                refused=self._refused,
             ),
             self.engine,
         )
@@ -90,8 +93,6 @@ class Rollout:
             sink=self.receiver.sink,
         )
         self.work = RolloutWork(sidecar, self.engine, hello)
-        self._traced: VersionRef | None = None
-        """The version under which work is done; its trace ends after the next one's activation."""
         self._status: Status | None = None
         self._status_link: object = None
         self._status_at = 0.0
@@ -168,6 +169,17 @@ class Rollout:
     def stands_on(self) -> list[VersionRef]:
         """What its engine stands on."""
         return [version for version in (self.engine.live, self.engine.staged) if version is not None]
+
+    def awaits(self) -> set[VersionRef]:
+        """Versions that something is still expected of: on their way in, or staged."""
+        found = {incoming.key.target for incoming in self.receiver.incoming}
+        return found if self.engine.staged is None else found | {self.engine.staged}
+
+    def broken(self, reason: str, sentence: str) -> None:
+        """The parent broke the rules while these were on their way."""
+        for incoming in self.receiver.incoming:
+            spent_us = self._since_begin_us(incoming.key)
+            self._timed(RECEIVE, incoming.key.target, spent_us, reason, sentence)
 
     def request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         """A child asked for what is not here."""
@@ -263,7 +275,12 @@ class Rollout:
         return self._sidecar.traces.join(begin.trace, key.lineage, key.target_seq)
 
     def _received(self, key: ObjectKey) -> None:
-        self._timed(RECEIVE, key.target, self._since_begin_us(key))
+        attributes = received_attributes(self._sidecar.spool.stored(key), self.receiver.parent)
+        self._timed(RECEIVE, key.target, self._since_begin_us(key), attributes=attributes)
+
+    def _refused(self, key: ObjectKey, error: SyncError | IdentityError) -> None:
+        fault = fault_of(error)
+        self._timed(RECEIVE, key.target, self._since_begin_us(key), fault.reason, fault.sentence)
 
     def relayed(self, key: ObjectKey) -> None:
         """A child has all of an object; the last one ends this member's work as a relay."""
@@ -274,16 +291,32 @@ class Rollout:
         now = time.monotonic()
         return int((now - self._began.get(key, now)) * 1e6)
 
-    def _timed(self, stage: str, version: VersionRef, spent_us: int) -> None:
-        _log.info("version %d: %s %d us", version.seq, stage, spent_us)
-        self._sidecar.traces.timed(version.lineage, version.seq, stage, spent_us)
-        if stage == STAGE:
-            self._sync.staged(version, time.monotonic())
-        if stage == ACTIVATE:  # a scrub may follow, children may still be served, and work may be done under it
-            ends, self._traced = (self._traced, version) if is_on(self._sidecar) else (version, None)
-            if ends is not None:
-                end = partial(self._sidecar.traces.finish, ends.lineage, ends.seq)
-                asyncio.get_running_loop().call_later(TRACE_ENDS_AFTER_S, end)
+    def _timed(
+        self,
+        stage: str,
+        version: VersionRef,
+        spent_us: int,
+        /,
+        reason: str = "",
+        sentence: str = "",
+        *,
+        attributes: Attributes = NO_ATTRIBUTES,
+    ) -> None:
+        _log.info("version %d: %s %d us %s", version.seq, stage, spent_us, reason)
+        fault = Fault(reason, sentence)
+        self._sidecar.traces.timed(*version, stage, spent_us, attributes=attributes, fault=fault)
+        if not reason:
+            self._count(stage, version, spent_us)
+
+    def _count(self, stage: str, version: VersionRef, spent_us: int) -> None:
+        times = self._sidecar.stage_times
+        times.took(stage, spent_us)
+        if stage == APPLY:  # that is what generation waits for
+            times.paused(spent_us)
+        elif stage == STAGE:
+            took_s = self._sync.staged(version, time.monotonic())
+            if took_s is not None:
+                times.synced(took_s)
 
 
 def _scrub_answer(answer: tuple[int, bool] | None) -> ScrubAnswer | None:

@@ -13,8 +13,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from sync_runtime.contract.figures.runtime import STARTING
 from sync_runtime.contract.policies import LeasePolicy
 from sync_runtime.contract.reports import MemberReport
+from sync_runtime.control.exposition import Reading
 from sync_runtime.errors import SettingsError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.files import read_folder
@@ -135,9 +137,9 @@ class Starting:
         """Nobody was refused."""
         return {}
 
-    def metrics(self) -> Mapping[str, float]:
+    def metrics(self) -> Sequence[Reading]:
         """That it is starting."""
-        return {"starting": 1.0}
+        return [Reading(STARTING, 1.0)]
 
     @property
     def work(self) -> None:

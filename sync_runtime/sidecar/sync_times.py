@@ -36,12 +36,17 @@ class SyncTimes:
         elif self._open_s is None:
             self._open_s = now_s
 
-    def staged(self, version: VersionRef, now_s: float) -> None:
-        """A version is there whole and verified. One that comes again (a repair) was there before."""
+    def staged(self, version: VersionRef, now_s: float) -> float | None:
+        """A version is there whole and verified; how long it took, where that is new.
+
+        One that comes again (a repair) was there before.
+        """
         heard_s = self._heard_s.get(version)
-        if heard_s is not None and self._open_s is not None and version not in self._took_s:
-            self._took_s[version] = now_s - max(heard_s, self._open_s)
-            _trim(self._took_s)
+        if heard_s is None or self._open_s is None or version in self._took_s:
+            return None
+        self._took_s[version] = took_s = now_s - max(heard_s, self._open_s)
+        _trim(self._took_s)
+        return took_s
 
     def millis(self, version: VersionRef | None) -> int | None:
         """How long a version took; None where it did not come as an update."""

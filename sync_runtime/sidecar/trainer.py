@@ -13,6 +13,7 @@ from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.manifest import Version
 from sync_runtime.bucket.spool import Spool
 from sync_runtime.contract.reports import MemberReport
+from sync_runtime.contract.traces import ATTR_BUCKETS, ATTR_BYTES, ENCODE, EXTRACT
 from sync_runtime.errors import SignatureError, SyncError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import Signer
@@ -24,7 +25,7 @@ from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.work import TrainerWork
-from sync_runtime.telemetry.names import EXTRACT
+from sync_runtime.telemetry.surface import Attributes, Fault
 
 if TYPE_CHECKING:
     from sync_runtime.sidecar.brain import Sidecar
@@ -55,7 +56,7 @@ class Trainer:
                 sign=self._sign,
                 bucket_bytes=sidecar.links.bucket_bytes,
                 streams=sidecar.links.streams,
-                trace=lambda version: sidecar.traces.begin(version.lineage, version.seq),
+                trace=lambda version, step: sidecar.traces.begin(*version, step),
                 published=self._published,
                 failed=self._failed,
             )
@@ -103,6 +104,10 @@ class Trainer:
     def streams_for(self, cluster: str, region: str) -> int:
         """Streams that a new child shall hold open."""
         return DEFAULT_STREAMS
+
+    def awaits(self) -> set[VersionRef]:
+        """Versions that something is still expected of, besides what children are sent: none."""
+        return set()
 
     def stands_on(self) -> list[VersionRef]:
         """The newest version."""
@@ -170,11 +175,16 @@ class Trainer:
     def _published(self, version: VersionRef, timings_us: Mapping[str, int]) -> None:
         _log.info("version %d is durable (%s)", version.seq, ", ".join(f"{k} {v} us" for k, v in timings_us.items()))
         stages = {EXTRACT: timings_us.get("copy", 0), **timings_us}  # coder `sidecar`: the library only copies
-        self._sidecar.traces.timings(version.lineage, version.seq, stages)
+        stored = next((one for one in self._sidecar.spool.objects() if one.key.target == version), None)
+        coded: Attributes = {}
+        if stored is not None:
+            coded = {ATTR_BYTES: stored.facts.size_bytes, ATTR_BUCKETS: stored.num_buckets}
+        self._sidecar.traces.timings(*version, stages, {ENCODE: coded})
+        self._sidecar.stage_times.all_took(stages)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
         self.work.published()
 
     def _failed(self, version: VersionRef, reason: str) -> None:
         _log.warning("version %d was not published: %s", version.seq, reason)
-        self._sidecar.traces.finish(version.lineage, version.seq, error=reason)
+        self._sidecar.traces.finish(*version, Fault("NotPublished", reason))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from sync_runtime.control.exposition import Reading
 from sync_runtime.session.machine import PublishState, ServiceState
 from sync_runtime.sidecar.brain import Sidecar
+from sync_runtime.sidecar.figures import readings_of
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.trainer import Trainer
 from sync_runtime.sidecar.work import RolloutWork
@@ -118,38 +120,9 @@ class View:
             found.update(self._sidecar.role.receiver.refusals)
         return dict(found)
 
-    def metrics(self) -> Mapping[str, float]:
-        """Figures by name."""
-        sidecar = self._sidecar
-        head, report = sidecar.versions.head, sidecar.role.report()
-        found: dict[str, float] = {
-            "head_seq": -1 if head is None else head.seq,
-            "version_seq": -1 if report.version is None else report.version.seq,
-            "term": sidecar.versions.fence.term,
-            "children": len(sidecar.distributor.children),
-            "spool_bytes": sidecar.spool.size_bytes,
-            "lease_renewals_total": sidecar.keeper.renewals,
-            "stale_plans_total": sidecar.plans.stale,
-            'asked_again_total{of="children"}': sidecar.distributor.asked_again,
-            "superseded_transfers_total": sidecar.links.num_superseded,
-            "draining": float(sidecar.draining),
-        }
-        if sidecar.worker is not None:
-            found["gpu_worker_up"] = float(sidecar.worker.trouble is None)
-            found["gpu_worker_starts_total"] = sidecar.worker.starts
-        if isinstance(sidecar.role, Rollout):
-            found['asked_again_total{of="parent"}'] = sidecar.role.receiver.asked_again
-        found.update(sidecar.role.work.metrics())
-        for reason, count in self.refusals().items():
-            found[f'refusals_total{{reason="{reason}"}}'] = count
-        if sidecar.listener is not None:
-            for link in sidecar.listener.children:
-                label = f'{{peer="{link.name}"}}'
-                totals = link.stats.totals
-                found[f"link_sent_bytes_total{label}"] = totals.sent_bytes
-                found[f"link_repeated_bytes_total{label}"] = totals.repeated_bytes
-                found[f"link_streams{label}"] = link.stats.streams
-        return found
+    def metrics(self) -> Sequence[Reading]:
+        """All figures."""
+        return list(readings_of(self._sidecar, dict(self.refusals())))
 
     @property
     def work(self) -> RolloutWork | None:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.contract.figures import runtime as figures
 from sync_runtime.contract.plan import Endpoint
+from sync_runtime.contract.traces import ATTR_GROUP_ID, ATTR_PEER, ATTR_REASON, ATTR_TOKENS, WORK
+from sync_runtime.control.exposition import Reading
 from sync_runtime.session.machine import ServiceState
 from sync_runtime.session.work.counter import WorkCounter
 from sync_runtime.session.work.desk import DeskContext, WorkDesk
 from sync_runtime.session.work.worker import WorkerContext, WorkerLibraries, WorkerSession
-from sync_runtime.telemetry.names import (
-    ATTR_GROUP_ID,
-    ATTR_PEER,
-    ATTR_REASON,
-    ATTR_TOKENS,
-    WORK,
-    WORK_RESULTS,
-    WORK_TOKENS,
-)
+from sync_runtime.telemetry.names import WORK_RESULTS, WORK_TOKENS
 from sync_runtime.telemetry.surface import Attributes
 from sync_runtime.transport.events import WorkEvent
 from sync_runtime.transport.messages import Hello
@@ -71,7 +66,7 @@ class TrainerWork:
                 member_lease_s=lambda: float(sidecar.plans.plan.lease.duration_seconds),
                 spawn=sidecar.spawn,
                 counted=self._counted,
-                judged=lambda reason: sidecar.telemetry.record(WORK_RESULTS, 1, {ATTR_REASON: reason}),
+                judged=lambda reason: sidecar.tracing.telemetry.record(WORK_RESULTS, 1, {ATTR_REASON: reason}),
             )
         )
         self.libraries = WorkCounter(self.desk)
@@ -122,24 +117,21 @@ class TrainerWork:
             ],
         }
 
-    def metrics(self) -> Mapping[str, float]:
-        """Figures by name."""
+    def readings(self) -> Iterator[Reading]:
+        """Figures of the ledger."""
         ledger, desk = self.desk.ledger, self.desk
         if ledger is None:
-            return {}
-        found: dict[str, float] = {
-            'work_groups{state="queued"}': ledger.queued,
-            'work_groups{state="leased"}': len(ledger.leases),
-            'work_groups{state="done"}': ledger.done,
-            "work_prompt_bytes": ledger.prompt_bytes,
-            "work_result_bytes": ledger.result_bytes,
-            "work_tokens_total": desk.tokens,
-        }
-        found |= {f'work_results_total{{reason="{reason}"}}': count for reason, count in desk.verdicts.items()}
-        found |= {f'work_returned_total{{reason="{reason}"}}': count for reason, count in desk.returns.items()}
+            return
+        for state, count in (("queued", ledger.queued), ("leased", len(ledger.leases)), ("done", ledger.done)):
+            yield Reading(figures.WORK_GROUPS, count, (state,))
+        yield Reading(figures.WORK_PROMPT_BYTES, ledger.prompt_bytes)
+        yield Reading(figures.WORK_RESULT_BYTES, ledger.result_bytes)
+        yield Reading(figures.WORK_TOKENS, desk.tokens)
+        yield from (Reading(figures.WORK_RESULTS, count, (reason,)) for reason, count in desk.verdicts.items())
+        yield from (Reading(figures.WORK_RETURNED, count, (reason,)) for reason, count in desk.returns.items())
         for one in desk.workers.all:
-            found[f'work_tokens_per_second{{worker="{one.name}"}}'] = one.rate or 0.0
-        return found
+            if one.rate is not None:
+                yield Reading(figures.WORK_RATE, one.rate, (one.name,))
 
     def _head(self) -> WorkVersion | None:
         versions = self._sidecar.versions
@@ -151,7 +143,7 @@ class TrainerWork:
     def _counted(self, version: WorkVersion, worker: str, tokens: int, spent_s: float) -> None:
         attributes: Attributes = {ATTR_PEER: worker, ATTR_TOKENS: tokens}
         self._sidecar.traces.timed(version.lineage, version.seq, WORK, int(spent_s * 1e6), attributes=attributes)
-        self._sidecar.telemetry.record(WORK_TOKENS, tokens, {ATTR_PEER: worker})
+        self._sidecar.tracing.telemetry.record(WORK_TOKENS, tokens, {ATTR_PEER: worker})
 
 
 class RolloutWork:
@@ -208,15 +200,12 @@ class RolloutWork:
             "unjudged": len(tasks.outbox),
         }
 
-    def metrics(self) -> Mapping[str, float]:
-        """Figures by name."""
+    def readings(self) -> Iterator[Reading]:
+        """Figures of the tasks."""
         tasks, verdicts = self.session.tasks, self.session.verdicts
-        found: dict[str, float] = {
-            'work_tasks{state="waiting"}': len(tasks.waiting),
-            'work_tasks{state="in_hand"}': len(tasks.in_hand),
-            'work_tasks{state="unjudged"}': len(tasks.outbox),
-        }
-        return found | {f'work_verdicts_total{{reason="{reason}"}}': count for reason, count in verdicts.items()}
+        counts = ("waiting", tasks.waiting), ("in_hand", tasks.in_hand), ("unjudged", tasks.outbox)
+        yield from (Reading(figures.WORK_TASKS, len(those), (state,)) for state, those in counts)
+        yield from (Reading(figures.WORK_VERDICTS, count, (reason,)) for reason, count in verdicts.items())
 
     # --- over HTTP ---------------------------------------------------------------------------------------------------
 

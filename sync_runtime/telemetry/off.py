@@ -7,7 +7,7 @@ from typing import Final
 
 from sync_runtime.telemetry.context import parse_traceparent
 from sync_runtime.telemetry.names import Metric
-from sync_runtime.telemetry.surface import NO_ATTRIBUTES, Attributes, VersionLabel, VersionTrace
+from sync_runtime.telemetry.surface import NO_ATTRIBUTES, NO_FAULT, Attributes, Fault, VersionLabel, VersionTrace
 
 
 @dataclass(frozen=True)
@@ -17,11 +17,11 @@ class OffTrace:
     traceparent: str = ""
 
     def span(
-        self, name: str, start_ns: int, end_ns: int, attributes: Attributes = NO_ATTRIBUTES, *, error: str = ""
+        self, name: str, start_ns: int, end_ns: int, attributes: Attributes = NO_ATTRIBUTES, *, fault: Fault = NO_FAULT
     ) -> None:
         """Nothing."""
 
-    def end(self, end_ns: int, *, error: str = "") -> None:
+    def end(self, end_ns: int, *, fault: Fault = NO_FAULT) -> None:
         """Nothing."""
 
 
@@ -38,6 +38,11 @@ class OffTelemetry:
     def enabled(self) -> bool:
         """No."""
         return False
+
+    @property
+    def dropped_spans(self) -> int:
+        """None is made."""
+        return 0
 
     def begin(self, version: VersionLabel, start_ns: int) -> VersionTrace:
         """None begins."""

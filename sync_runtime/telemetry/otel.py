@@ -1,7 +1,7 @@
 """Telemetry that is on: spans and metrics through OpenTelemetry's SDK to an OTLP/HTTP endpoint.
 
-The only module of the runtime that imports OpenTelemetry. The SDK batches and sends in threads of its own and drops
-what it cannot get rid of; nothing here waits for the network but `close`, and that for a bounded time.
+With `export` the only module of the runtime that imports OpenTelemetry. Nothing here waits for the network but `close`,
+and that for a bounded time.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import (
+    Link,
     NonRecordingSpan,
     Span,
     SpanContext,
@@ -29,17 +28,28 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from sync_runtime.contract import traces
+from sync_runtime.contract.names import RUNTIME_CONTAINER
 from sync_runtime.telemetry import names
 from sync_runtime.telemetry.context import TraceParent, parse_traceparent
-from sync_runtime.telemetry.errors import INSTALL, TelemetryError
+from sync_runtime.telemetry.export import BoundedSpans, exporter, named, traced
 from sync_runtime.telemetry.names import Metric
-from sync_runtime.telemetry.surface import NO_ATTRIBUTES, Attributes, Origin, VersionLabel, VersionTrace
+from sync_runtime.telemetry.surface import (
+    NO_ATTRIBUTES,
+    NO_FAULT,
+    Attributes,
+    Fault,
+    Origin,
+    VersionLabel,
+    VersionTrace,
+)
 from sync_runtime.telemetry.switch import Switch
 
-EXPORTER: Final = "otlp_proto_http"
+OTHER: Final = "_OTHER"
+"""The standard's error.type where there is no better one."""
 MAX_OPEN: Final = 256
 """Versions whose part is not over yet; the oldest is ended for us beyond that."""
-_KINDS: Final = {names.SEND: SpanKind.PRODUCER, names.RECEIVE: SpanKind.CONSUMER}
+_KINDS: Final = {traces.SEND: SpanKind.PRODUCER, traces.RECEIVE: SpanKind.CONSUMER}
 
 _log = logging.getLogger(__name__)
 
@@ -51,29 +61,34 @@ class OtelTelemetry:
 
     def __init__(self, switch: Switch, origin: Origin) -> None:
         self.problem = switch.problem
-        resource = _resource(origin)
+        resource = named(resource_of(origin))
         self._tracing: TracerProvider | None = None
+        self._spans: BoundedSpans | None = None
         self._metering: MeterProvider | None = None
         if switch.traces:
-            self._tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
-            self._tracing.add_span_processor(BatchSpanProcessor(_exporter("traces")))
+            self._tracing, self._spans = traced(resource, switch.traces_endpoint)
         if switch.metrics:
-            reader = PeriodicExportingMetricReader(_exporter("metrics"))
+            reader = PeriodicExportingMetricReader(exporter("metrics"))
             self._metering = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._instruments = _instruments(self._metering)
         self._open: dict[OtelTrace, None] = {}
         self._lock = threading.Lock()
 
+    @property
+    def dropped_spans(self) -> int:
+        """Spans that no backend took."""
+        return 0 if self._spans is None else self._spans.dropped
+
     def begin(self, version: VersionLabel, start_ns: int) -> VersionTrace:
         """The trace of a version that is being published here."""
-        return self._part(names.VERSION, None, version, start_ns)
+        return self._part(traces.VERSION, None, version, start_ns)
 
     def join(self, traceparent: str, version: VersionLabel, start_ns: int, *, sampled: bool) -> VersionTrace:
         """This sidecar's part of a trace begun elsewhere; without a context there is no trace to join."""
         parent = parse_traceparent(traceparent)
         if parent is None or not sampled:
             return OtelTrace(self, None, str(parent or ""))
-        return self._part(names.MEMBER, parent, version, start_ns)
+        return self._part(traces.MEMBER, parent, version, start_ns)
 
     def record(self, metric: Metric, value: float, attributes: Attributes = NO_ATTRIBUTES) -> None:
         """A counter grows by `value`, a gauge becomes it, a histogram takes it in."""
@@ -112,11 +127,15 @@ class OtelTelemetry:
         if self._tracing is None:
             return OtelTrace(self, None, str(parent or ""))
         context = None if parent is None else set_span_in_context(NonRecordingSpan(_remote(parent)))
-        attributes: dict[str, str | int] = {names.ATTR_LINEAGE: version.lineage, names.ATTR_SEQ: version.seq}
+        attributes: dict[str, str | int] = {traces.ATTR_LINEAGE: version.lineage, traces.ATTR_SEQ: version.seq}
         if version.step is not None:
-            attributes[names.ATTR_STEP] = version.step
+            attributes[traces.ATTR_STEP] = version.step
+        if version.plan_revision is not None:
+            attributes[traces.ATTR_PLAN_REVISION] = version.plan_revision
+        cause = parse_traceparent(version.cause)
+        links = [] if cause is None else [Link(_remote(cause))]
         tracer = self._tracing.get_tracer(names.SCOPE)
-        span = tracer.start_span(name, context, SpanKind.INTERNAL, attributes, start_time=start_ns)
+        span = tracer.start_span(name, context, SpanKind.INTERNAL, attributes, links, start_time=start_ns)
         part = OtelTrace(self, span, str(_local(span.get_span_context())))
         with self._lock:
             self._open[part] = None
@@ -141,23 +160,23 @@ class OtelTrace:
         self.traceparent = traceparent
 
     def span(
-        self, name: str, start_ns: int, end_ns: int, attributes: Attributes = NO_ATTRIBUTES, *, error: str = ""
+        self, name: str, start_ns: int, end_ns: int, attributes: Attributes = NO_ATTRIBUTES, *, fault: Fault = NO_FAULT
     ) -> None:
         """A stage that is over."""
         end_ns = max(start_ns, end_ns)  # a clock that was set back must not make a span of negative length
         duration_s = (end_ns - start_ns) / 1e9
-        self._telemetry.record(names.STAGE_DURATION, duration_s, {names.ATTR_STAGE: name})
+        self._telemetry.record(names.STAGE_DURATION, duration_s, {traces.ATTR_STAGE: name})
         if self._span is None:
             return
         span = self._telemetry.stage_span(name, start_ns, self._span, attributes)
         if span is not None:
-            _finish(span, end_ns, error)
+            _finish(span, end_ns, fault)
 
-    def end(self, end_ns: int, *, error: str = "") -> None:
+    def end(self, end_ns: int, *, fault: Fault = NO_FAULT) -> None:
         """This sidecar's part is over."""
         self._telemetry.forget(self)
         if self._span is not None and self._span.is_recording():
-            _finish(self._span, end_ns, error)
+            _finish(self._span, end_ns, fault)
 
     def abandon(self, error: str) -> None:
         """End it now, since nobody else did."""
@@ -167,17 +186,10 @@ class OtelTrace:
             self._span.end()
 
 
-def _exporter(signal: str) -> Any:
-    """The OTLP/HTTP exporter, found as OpenTelemetry finds its own; it sets itself up from OTEL_* variables."""
-    found = entry_points(group=f"opentelemetry_{signal}_exporter", name=EXPORTER)
-    for entry in found:
-        return entry.load()()
-    raise TelemetryError(f"the exporter for OTLP over HTTP is missing: {INSTALL}")
-
-
-def _finish(span: Span, end_ns: int, error: str) -> None:
-    if error:
-        span.set_status(Status(StatusCode.ERROR, error))
+def _finish(span: Span, end_ns: int, fault: Fault) -> None:
+    if fault:
+        span.set_attribute(traces.ATTR_ERROR_TYPE, fault.reason or OTHER)
+        span.set_status(Status(StatusCode.ERROR, fault.sentence))
     span.end(end_ns)
 
 
@@ -190,25 +202,32 @@ def _local(context: SpanContext) -> TraceParent:
     return TraceParent(context.trace_id, context.span_id, context.trace_flags.sampled)
 
 
-def _resource(origin: Origin) -> Resource:
-    """Ours first: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of the environment win, as the standard has it."""
-    ours = Resource(
-        {
-            "service.name": names.SERVICE,
-            "service.version": origin.runtime_version,
-            "service.instance.id": origin.member,
-            names.ATTR_GROUP: origin.group,
-            names.ATTR_GROUP_UID: origin.group_uid,
-            names.ATTR_CLUSTER: origin.cluster,
-            names.ATTR_REGION: origin.region,
-            names.ATTR_MEMBER: origin.member,
-            names.ATTR_ROLE: origin.role,
-        }
-    )
-    theirs = Resource.create()
-    if theirs.attributes.get("service.name", "").startswith("unknown_service"):  # type: ignore[union-attr]
-        return theirs.merge(ours)
-    return ours.merge(theirs)
+def resource_of(origin: Origin) -> Resource:
+    """Who makes these spans and metrics, in the words of OpenTelemetry's conventions and our own."""
+    in_pod = {
+        traces.ATTR_NAMESPACE: origin.pod_namespace,
+        traces.ATTR_POD: origin.pod_name,
+        traces.ATTR_POD_UID: origin.pod_uid,
+        traces.ATTR_NODE: origin.node,
+        traces.ATTR_K8S_CLUSTER: origin.cluster,
+        traces.ATTR_INSTANCE: f"{origin.pod_namespace}.{origin.pod_name}.{RUNTIME_CONTAINER}",
+    }
+    ours = {
+        traces.ATTR_SERVICE: traces.RUNTIME_SERVICE,
+        traces.ATTR_SERVICE_NAMESPACE: origin.group_namespace,
+        traces.ATTR_SERVICE_VERSION: origin.runtime_version,
+        traces.ATTR_INSTANCE: origin.member,
+        traces.ATTR_CLOUD_REGION: origin.region,
+        traces.ATTR_GROUP: origin.group,
+        traces.ATTR_GROUP_NAMESPACE: origin.group_namespace,
+        traces.ATTR_GROUP_UID: origin.group_uid,
+        traces.ATTR_CLUSTER: origin.cluster,
+        traces.ATTR_REGION: origin.region,
+        traces.ATTR_MEMBER: origin.member,
+        traces.ATTR_ROLE: origin.role,
+        **(in_pod if origin.pod_name else {}),
+    }
+    return Resource({name: value for name, value in ours.items() if value})
 
 
 def _instruments(provider: MeterProvider | None) -> dict[str, Callable[[float, Attributes], None]]:

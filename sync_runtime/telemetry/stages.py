@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sync_runtime.telemetry.names import STAGES
+from sync_runtime.contract.traces import STAGES
 
 
 @dataclass(frozen=True)

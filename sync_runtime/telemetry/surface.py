@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sync_runtime.telemetry.names import Metric
 
 Attributes = Mapping[str, str | int | float | bool]
 NO_ATTRIBUTES: Attributes = {}
+MAX_SENTENCE: Final = 300
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class Origin:
     member: str
     role: str
     runtime_version: str = ""
+    group_namespace: str = ""
+    pod_namespace: str = ""
+    """Empty: not in a pod."""
+    pod_name: str = ""
+    pod_uid: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,29 @@ class VersionLabel:
     lineage: str
     seq: int
     step: int | None = None
+    plan_revision: int | None = None
+    cause: str = ""
+    """The operator's span that made the plan under which this is the first version, as a traceparent."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why something failed."""
+
+    reason: str = ""
+    """One word: the name of our error without `Error`, or a reason of the protocol."""
+    sentence: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.reason or self.sentence)
+
+
+NO_FAULT: Final = Fault()
+
+
+def fault_of(error: Exception) -> Fault:
+    """An error of ours as spans carry it."""
+    return Fault(type(error).__name__.removesuffix("Error"), str(error)[:MAX_SENTENCE])
 
 
 class VersionTrace(Protocol):
@@ -42,11 +72,11 @@ class VersionTrace(Protocol):
         """What goes into offers: where the next member's part belongs; may be empty."""
 
     def span(
-        self, name: str, start_ns: int, end_ns: int, attributes: Attributes = NO_ATTRIBUTES, *, error: str = ""
+        self, name: str, start_ns: int, end_ns: int, attributes: Attributes = NO_ATTRIBUTES, *, fault: Fault = NO_FAULT
     ) -> None:
-        """A stage that is over; `name` is one of `names.STAGES`, `error` says why it failed."""
+        """A stage that is over; `name` is one of `traces.STAGES`. One that comes after `end` still joins."""
 
-    def end(self, end_ns: int, *, error: str = "") -> None:
+    def end(self, end_ns: int, *, fault: Fault = NO_FAULT) -> None:
         """This sidecar's part is over; a second call does nothing."""
 
 
@@ -60,6 +90,10 @@ class Telemetry(Protocol):
     @property
     def problem(self) -> str:
         """Why something that was asked for is off, in a sentence; empty: nothing is wrong."""
+
+    @property
+    def dropped_spans(self) -> int:
+        """Spans that were made and that no backend took."""
 
     def begin(self, version: VersionLabel, start_ns: int) -> VersionTrace:
         """The trace of a version that is being published here."""

@@ -63,9 +63,9 @@ class Lab:
         """The hub's."""
         return self.hub.region
 
-    def create_groups(self, count: int) -> None:
+    def create_groups(self, numbers: range) -> None:
         """Groups of ten pods: a trainer and three rollouts here, three in each remote cluster."""
-        for number in range(count):
+        for number in numbers:
             apply(self.region, group_document(f"group-{number:04d}"))
 
     def ready_groups(self) -> int:

@@ -7,6 +7,7 @@ kwok runs the pods, so that they become ready without an image; their namespace 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import urllib.request
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.support import helm as support
 from tests.support.helm import CHART, NAMESPACE, RELEASE, Helm, HelmError, Values, figures
 from tests.support.operator_groups import beating_group
 from tests.support.operators import ACCOUNT, OperatorHub, OperatorProcess, items
+from tests.support.pages import REPOSITORY, blocks, pages, run_block
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import Cluster, RegionHandle
 from tools.devcluster.config import Level
@@ -169,6 +171,23 @@ def test_a_second_release_is_refused(installation: Installation) -> None:
     with pytest.raises(HelmError, match="cannot be imported into the current release"):
         installation.install(release="another")
     assert installation.ready() == (2, 2)
+
+
+def test_the_commands_on_our_pages_run_as_they_stand(installation: Installation, tmp_path: Path) -> None:
+    """In order, page by page. kwok runs the pods, so groups are stored and nobody makes members of them."""
+    region = installation.region
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "helm").symlink_to(installation.helm.program)
+    (tools / "kubectl").symlink_to(region.cluster.tools["kubectl"])
+    environment = {
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "KUBECONFIG": str(region.kubeconfig), "HOME": str(tmp_path),
+    }  # fmt: skip
+    marked = [block for page in pages() for block in blocks(page) if block.mark == "runnable=cluster"]
+    said = [run_block(block, REPOSITORY, environment, timeout_s=120) for block in marked]
+    assert len(said) >= 3
+    assert "two-regions" in "".join(said)
+    assert len(installation.definitions()) == 2  # they outlive the last block, which uninstalls
 
 
 @pytest.mark.parametrize("scope", ["everywhere", "one namespace"])

@@ -267,9 +267,12 @@ def test_a_hub_without_the_operator_is_told_so(
 ) -> None:
     assert register(hub, far, name, "--namespace", "elsewhere") == 2
     assert "the hub has no namespace elsewhere: install the operator first" in capsys.readouterr().err
-    # Other tests may have made the kinds there; they make them again when they need them.
+    # Other tests may have made the kinds there, and may need them again.
     kinds = ("syncgroups.syncgroup.dev", "syncclusters.syncgroup.dev")
     far.kubectl("delete", "crd", "--ignore-not-found", *kinds)
     swapped = ["--hub-kubeconfig", str(far.kubeconfig), "--kubeconfig", str(hub.kubeconfig), "--region", "eu"]
-    assert main(["cluster", "register", name, *swapped]) == 2
-    assert "does not know the kind SyncCluster" in capsys.readouterr().err
+    try:
+        assert main(["cluster", "register", name, *swapped]) == 2
+        assert "does not know the kind SyncCluster" in capsys.readouterr().err
+    finally:
+        crd_fixtures.apply_crds(far)

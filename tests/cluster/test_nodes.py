@@ -6,15 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import pods, processtree
-from tests.support.clusters import MakeCluster
+from tests.support import pods
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import Cluster, RegionHandle
 
@@ -194,20 +191,3 @@ def test_after_a_power_cut_the_node_runs_its_pods_again(nodes: Cluster) -> None:
 
     wait_until(restarted, "the pod after the power cut", 90)
     handle.kubectl("delete", "pod", "phoenix", "--wait=false")
-
-
-def test_nothing_survives_a_kill_of_the_runner(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("nodes", "1")
-    pods.create(cluster.regions[A], pods.web_pod("web"))
-    cluster.regions[A].kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
-    process, directory = cluster.process, str(cluster.config.directory)
-    assert process is not None
-    inside = processtree.descendants(process.pid)
-    assert len(inside) > 8
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in inside) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert [pid for pid in inside if Path(f"/proc/{pid}").exists()] == []
-    assert directory not in Path("/proc/self/mountinfo").read_text()

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from sync_runtime.contract import names
+from sync_runtime.contract.figures import series_of
+from sync_runtime.contract.figures.operator import FIGURES
 from tests.support.operator_groups import TEMPLATE, Group, beating_group
 from tests.support.operators import OperatorHub, OperatorProcess, condition, items, wait_condition
 
@@ -41,7 +43,16 @@ def test_a_group_becomes_ready_with_a_plan_that_its_members_can_follow(operator:
     assert {member["name"] for member in plan["members"]} == {trainer, *(group.name_of("near", i) for i in range(3))}
     assert all(member["parents"] for member in plan["members"] if member["role"] == "Rollout")
     assert plan["trainer"]["member"] == trainer
-    assert operator.process.poll() is None
+    here = f'group_namespace="{group.namespace}",group="demo"'
+    figures = operator.metrics()
+    assert (figures[f"syncgroup_group_ready{{{here}}}"], figures[f"syncgroup_group_term{{{here}}}"]) == (1, 1)
+    assert {name.partition("{")[0] for name in figures if not name.endswith("_created")} <= _scraped_names()
+
+
+def _scraped_names() -> set[str]:
+    """What the list says, and when a process' counters began, which the library adds."""
+    families = {figure.family for figure in FIGURES}
+    return {*series_of(FIGURES), *(f"{name}_created" for name in families)}
 
 
 def test_a_lost_pod_a_deleted_plan_and_a_foreign_edit_end_in_the_same_state(
@@ -156,6 +167,9 @@ def test_a_rollout_whose_lease_expired_is_replaced_and_status_says_who_and_why(
     assert (replacement["member"], replacement["reason"]) == (victim, "LeaseExpired")
     after = group.uids()
     assert {name for name in before if before[name] != after[name]} == {victim}
+    figures = operator.metrics()
+    assert figures['syncgroup_replacements_total{reason="LeaseExpired"}'] >= 1
+    assert figures["syncgroup_lease_expiries_total"] >= 1
     events = items(group.region, f"/apis/events.k8s.io/v1/namespaces/{group.namespace}/events")
     assert any(event["reason"] == "LeaseExpired" and victim in event["note"] for event in events)
     assert operator.process.poll() is None

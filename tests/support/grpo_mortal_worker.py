@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         return made
 
-    worker.roll_out = roll_out  # type: ignore[attr-defined]
+    worker.roll_out = roll_out  # type: ignore[assignment,attr-defined]
     return worker.main(arguments[1:])
 
 

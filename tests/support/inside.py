@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sync_runtime.control.exposition import flat
 from sync_runtime.sidecar.brain import Sidecar
 from sync_runtime.sidecar.view import View
 from sync_runtime.standalone import load_group, settings_of
@@ -68,10 +69,11 @@ class InsideGroup(Group):
 
     def ask(self, name: str, path: str) -> Any:
         """A reading of a sidecar, without HTTP."""
-        return self.call(getattr(View(self.sidecars[name]), path.rpartition("/")[2]))
+        read = getattr(View(self.sidecars[name]), path.rpartition("/")[2])
+        return self.call(lambda: flat(read()) if path == "/metrics" else read())
 
     async def _started(self, name: str) -> Sidecar:
         settings = settings_of(load_group(self.config), name, self.config)
-        sidecar = Sidecar(dataclasses.replace(settings, **self.changes.get(name, {})), {})
+        sidecar = Sidecar(dataclasses.replace(settings, **self.changes.get(name, {})), self.environment)
         await sidecar.start()
         return sidecar

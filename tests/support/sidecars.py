@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support import skew
 from tests.support.deaths import VARIABLE, arm
 
 _PRELOADED = "tests.support.preloaded"
@@ -68,6 +69,8 @@ def _run(arguments: list[str], folder: str, log: str, environment: dict[str, str
     os.environ.update(environment)
     if VARIABLE in environment:
         arm(environment[VARIABLE])
+    if skew.VARIABLE in environment:
+        skew.set_clock(float(environment[skew.VARIABLE]))
     from syncgroup.cli import main
 
     code = main(arguments)

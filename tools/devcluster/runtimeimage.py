@@ -63,19 +63,21 @@ LOADED_BY_NAME = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2")
 def build(target: Path) -> None:
     """Write `target`, an OCI archive of the runtime as it is in this checkout."""
     code = checkout()
-    below = _base().read_bytes()
+    below = base_layer().read_bytes()
     with tempfile.TemporaryDirectory(prefix="runtime-image-") as holder:
         root = Path(holder)
         # Below the sidecar's own volume nothing of the image is seen; then loops are compiled in the pod.
-        place = Path("/") / _packages() if code.is_relative_to(HIDDEN) else code
+        place = Path("/") / packages_folder() if code.is_relative_to(HIDDEN) else code
         shutil.copytree(code, root / place.relative_to("/"))
-        (root / _packages()).mkdir(parents=True, exist_ok=True)
-        (root / _packages() / "checkout.pth").write_text(f"{code}\n")
+        (root / packages_folder()).mkdir(parents=True, exist_ok=True)
+        (root / packages_folder() / "checkout.pth").write_text(f"{code}\n")
         program = root / PREFIX / "bin" / "syncgroup"
         program.parent.mkdir(parents=True)
-        program.write_text(SCRIPT.format(python=f"/{PREFIX}/bin/{_version()}", loops=place / LOOPS, place=LOOPS_PLACE))
+        program.write_text(
+            SCRIPT.format(python=f"/{PREFIX}/bin/{python_name()}", loops=place / LOOPS, place=LOOPS_PLACE)
+        )
         program.chmod(0o755)
-        _make_readable(root)
+        make_readable(root)
         images.pack(
             root, target, reference=REFERENCE, entrypoint=["syncgroup"], environment=ENVIRONMENT, below=[below],
         )  # fmt: skip
@@ -98,7 +100,7 @@ def checkout() -> Path:
         with replacing(folder) as staged:
             for name in PACKAGES:
                 shutil.copytree(REPOSITORY / name, staged / name, ignore=shutil.ignore_patterns("__pycache__"))
-            _compile(staged, staged, str(folder))
+            compile_below(staged, staged, str(folder))
             for path in staged.rglob("*"):
                 os.utime(path, (0, 0))  # as `images` packs it
     return _used(folder)
@@ -132,7 +134,7 @@ def needed(extra: str = EXTRA) -> list[importlib.metadata.Distribution]:
     return [found[key] for key in sorted(found)]
 
 
-def _base() -> Path:
+def base_layer() -> Path:
     """The layer with interpreter, packages and libraries; made once per set of versions."""
     distributions = needed()
     versions = [f"{one.metadata['Name']} {one.version}" for one in distributions]
@@ -151,18 +153,19 @@ def _base() -> Path:
 def _stage(root: Path, distributions: Iterable[importlib.metadata.Distribution]) -> None:
     for name in ("tmp", "proc", "dev", "sys", "etc", "run", "var/lib", f"{PREFIX}/bin"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    program = root / PREFIX / "bin" / _version()
+    program = root / PREFIX / "bin" / python_name()
     shutil.copy2(os.path.realpath(sys.executable), program)
-    library = root / PREFIX / "lib" / _version()
+    library = root / PREFIX / "lib" / python_name()
     shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=lambda _folder, found: _unwanted(found))
     for distribution in distributions:
-        _copy_distribution(distribution, root / _packages())
+        copy_distribution(distribution, root / packages_folder())
     _copy_libraries(root, [program, *root.rglob("*.so"), *root.rglob("*.so.*")])
-    _compile(library, root, "/")
-    _make_readable(root)
+    compile_below(library, root, "/")
+    make_readable(root)
 
 
-def _copy_distribution(distribution: importlib.metadata.Distribution, target: Path) -> None:
+def copy_distribution(distribution: importlib.metadata.Distribution, target: Path) -> None:
+    """The files of an installed distribution, without its tests."""
     for file in distribution.files or ():
         if ".." in file.parts or "__pycache__" in file.parts or "tests" in file.parts:
             continue
@@ -205,7 +208,7 @@ def _by_name() -> Iterator[Path]:
             return
 
 
-def _compile(folder: Path, root: Path, place: str) -> None:
+def compile_below(folder: Path, root: Path, place: str) -> None:
     """Bytecode beside its source, believed without a look at that: times in an image mean nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
     command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", "-s", str(root), "-p", place]
@@ -215,7 +218,7 @@ def _compile(folder: Path, root: Path, place: str) -> None:
     )  # fmt: skip
 
 
-def _make_readable(root: Path) -> None:
+def make_readable(root: Path) -> None:
     """The sidecar is nobody's user: a private umask of this machine must not lock it out."""
     for folder, _, files in os.walk(root):
         for path in (Path(folder), *(Path(folder, name) for name in files)):
@@ -229,9 +232,11 @@ def _unwanted(found: list[str]) -> set[str]:
     return {name for name in found if name in LEFT_OUT or name == "__pycache__" or name.startswith("config-")}
 
 
-def _version() -> str:
+def python_name() -> str:
+    """What the interpreter is called in the image."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _packages() -> Path:
-    return PREFIX / "lib" / _version() / "site-packages"
+def packages_folder() -> Path:
+    """Where the image has its packages, from its root."""
+    return PREFIX / "lib" / python_name() / "site-packages"

@@ -38,6 +38,16 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
   namespace: {{ .Release.Namespace | quote }}
 {{- end }}
 
+{{/* Where an alert's runbook is. Takes metrics.prometheusRule and the alert's name. */}}
+{{- define "syncgroup.runbook" -}}
+{{- $rule := index . 0 }}
+{{- $anchor := index . 1 | lower -}}
+runbook: docs/runbooks.md#{{ $anchor }}
+{{- with $rule.runbookUrl }}
+runbook_url: {{ printf "%s#%s" . $anchor | quote }}
+{{- end }}
+{{- end }}
+
 {{/* The port of the OTLP endpoint, by its scheme where it names none. */}}
 {{- define "syncgroup.otelPort" -}}
 {{- $url := urlParse .Values.otel.endpoint }}

@@ -33,6 +33,7 @@ from syncgroup_operator.execute.record import Records
 from syncgroup_operator.execute.signing import WORKERS as SIGNERS
 from syncgroup_operator.execute.signing import Signing
 from syncgroup_operator.execute.timings import Result, Timings
+from syncgroup_operator.execute.tracing import PassSink
 from syncgroup_operator.execute.turns import Turns
 from syncgroup_operator.identity.authority import AuthorityPolicy
 from syncgroup_operator.kube.access import InCluster, KubeconfigFile
@@ -58,8 +59,10 @@ CONTROLLER: Final = "syncgroup.dev/operator"
 class Engine:
     """One replica of the operator."""
 
-    def __init__(self, settings: OperatorSettings, policy: AuthorityPolicy | None = None) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: OperatorSettings, policy: AuthorityPolicy | None = None, passes: PassSink | None = None
+    ) -> None:
+        self.settings, self._passes = settings, passes
         self.queue: WorkQueue[GroupKey] = WorkQueue(time.monotonic)
         self.groups = Groups()
         self.timings = Timings()
@@ -103,6 +106,11 @@ class Engine:
         self.collector: Collector | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def dropped_spans(self) -> int:
+        """Spans of passes that no backend took."""
+        return 0 if self._passes is None else self._passes.dropped
+
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -118,7 +126,7 @@ class Engine:
                 groups=self.groups, clusters=self.clusters, records=Records(self._hub), authorities=self.authorities,
                 news=self.news, hub_id=hub_id,
                 image=self.settings.runtime_image, library=LibraryFacts(self.settings.library_hash),
-                clock=time.monotonic, wall_clock=_now, reactions=self._reactions,
+                clock=time.monotonic, wall_clock=_now, reactions=self._reactions, passes=self._passes,
             )
         )  # fmt: skip
         self.collector = Collector(self.clusters, hub_id, self.settings.namespace, self.settings.watch_namespaces)

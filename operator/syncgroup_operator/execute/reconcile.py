@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from sync_runtime.contract import traces
 from sync_runtime.contract.errors import ContractError
 from sync_runtime.contract.names import (
     FINALIZER,
@@ -35,7 +36,9 @@ from syncgroup_operator.execute.record import Record, Records
 from syncgroup_operator.execute.refusals import Refusals
 from syncgroup_operator.execute.resting import Resting
 from syncgroup_operator.execute.taken import without_taken
+from syncgroup_operator.execute.tracing import PassLog, PassSink, decided, marked, replacements
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
+from syncgroup_operator.identity.authority import GroupAuthority
 from syncgroup_operator.kube.events import Subject
 from syncgroup_operator.kube.kinds import SYNC_GROUP
 from syncgroup_operator.manifests.children import children_of
@@ -63,6 +66,18 @@ class Figures:
     actions: int = 0
     status_writes: int = 0
     replacements: dict[str, int] = field(default_factory=dict)
+    lease_expiries: int = 0
+    _expired: dict[GroupKey, frozenset[str]] = field(default_factory=dict)
+
+    def expired(self, key: GroupKey, uids: Iterable[str]) -> None:
+        """The leases of these pods are judged expired; each counts once, in however many passes it is seen."""
+        before, now = self._expired.get(key, frozenset()), frozenset(uids)
+        self.lease_expiries += len(now - before)
+        self._expired[key] = now
+
+    def forget(self, key: GroupKey) -> None:
+        """The group is gone."""
+        self._expired.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,8 @@ class Surroundings:
     clock: Callable[[], float]
     wall_clock: Callable[[], datetime.datetime]
     reactions: Reactions
+    passes: PassSink | None = None
+    """Where passes that did something are traced; None: nowhere."""
 
 
 class Reconciler:
@@ -116,9 +133,16 @@ class Reconciler:
             return None
         self.figures.passes += 1
         self.resting.end(key)
-        record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
-        self._note_uses(key, clusters_of(group) | set(record.state.clusters))
-        observation = self._observe(seen, group, record)
+        with PassLog(self._around.passes, _about(seen)) as log:
+            return await self._look(seen, group, log, acted)
+
+    async def _look(self, seen: SeenGroup, group: SyncGroup, log: PassLog, acted: Callable[[], None]) -> float | None:
+        key = seen.key
+        with log.step(traces.OBSERVE) as step:
+            record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
+            self._note_uses(key, clusters_of(group) | set(record.state.clusters))
+            observation = self._observe(seen, group, record)
+            step.attributes[traces.ATTR_MEMBERS] = sum(len(one.pods) for one in observation.clusters.values())
         if not observation.clusters[LOCAL_CLUSTER].reachable:
             return self._postpone(key, observation)
         if not self._expected.met(key, observation):
@@ -126,34 +150,28 @@ class Reconciler:
         if all(cluster.reachable for cluster in observation.clusters.values()):
             self.observed.add(key)
         if seen.deleting:
-            return await self._tear_down(seen, observation, record)
-        return await self._pass(seen, observation, record, acted)
+            return await self._tear_down(seen, observation, record, log)
+        return await self._pass(seen, observation, record, log, acted)
 
     def waits(self, key: GroupKey) -> bool:
         """Whether the last pass over a group only waited for what an earlier one did to show."""
         return self._expected.pending(key)
 
     async def _pass(
-        self, seen: SeenGroup, observation: Observation, record: Record, acted: Callable[[], None]
+        self, seen: SeenGroup, observation: Observation, record: Record, log: PassLog, acted: Callable[[], None]
     ) -> float | None:
         problems = problems_of(observation)
         if problems:
-            await self._tell(seen, observation, hold(observation, record.state), Outcome(), problems=problems)
+            await self._tell(seen, observation, hold(observation, record.state), Outcome(), log, problems=problems)
             return None
-        authority = await self._around.authorities.of(
-            seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
-        )
-        decision = decide(observation, record.state)
-        for replacement in decision.replacements:
-            self._around.reactions.judged(seen.key, replacement.member)
-        await self._guard(seen, decision)
-        if decision.state != record.state:
-            await self._around.records.write(seen.key, record, decision.state, owner_reference(observation))
+        with log.step(traces.PLAN) as step:
+            authority, decision = await self._plan(seen, observation, record, log)
+            step.attributes.update(decided(decision))
         extras = Extras(hub_id=self._around.hub_id, trust_bundle=authority.bundle, library=self._around.library)
         wanted = children_of(observation, decision, extras)
-        outcome = await self._act(seen, observation, decision, wanted)
+        outcome = await self._act(seen, observation, decision, wanted, log)
         acted()
-        told = await self._tell(seen, observation, decision, outcome, ca_expires=authority.expires)
+        told = await self._tell(seen, observation, decision, outcome, log, ca_expires=authority.expires)
         if outcome.pause_s is not None:
             return min(outcome.pause_s, decision.wake_after_s or outcome.pause_s)
         if outcome.unfinished:
@@ -162,17 +180,35 @@ class Reconciler:
             self._rest(seen.key, observation, decision, decision.vigils)
         return decision.wake_after_s
 
+    async def _plan(
+        self, seen: SeenGroup, observation: Observation, record: Record, log: PassLog
+    ) -> tuple[GroupAuthority, Decision]:
+        """Decides, and writes down what must be known before anything is done."""
+        authority = await self._around.authorities.of(
+            seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
+        )
+        decision = decide(observation, record.state)
+        self.figures.expired(seen.key, decision.expired)
+        for replacement in decision.replacements:
+            self._around.reactions.judged(seen.key, replacement.member)
+        await self._guard(seen, decision)
+        log.add(decided(decision))
+        if decision.state != record.state:
+            log.did()
+            await self._around.records.write(seen.key, record, decision.state, owner_reference(observation))
+        return authority, decision
+
     def _rest(self, key: GroupKey, observation: Observation, decision: Decision, vigils: tuple[Vigil, ...]) -> None:
         connections = {name: (view.namespace, view.connected_s) for name, view in observation.clusters.items()}
         besides_s = decision.wake_besides_s
         self.resting.begin(key, connections, vigils, None if besides_s is None else observation.now_s + besides_s)
 
-    async def _tear_down(self, seen: SeenGroup, observation: Observation, record: Record) -> float | None:
+    async def _tear_down(self, seen: SeenGroup, observation: Observation, record: Record, log: PassLog) -> float | None:
         """Delete everything that can be reached; what is out of reach is the collector's, once it is back."""
         decision = decide(observation, record.state)
-        outcome = await self._act(seen, observation, decision, ())
+        outcome = await self._act(seen, observation, decision, (), log)
         if outcome.failures:
-            await self._tell(seen, observation, decision, outcome)
+            await self._tell(seen, observation, decision, outcome, log)
             return RETRY_FAILED_S
         if outcome.done or _anything_left(observation) or _is_being_opened(observation):
             return LOOK_AGAIN_S
@@ -211,7 +247,9 @@ class Reconciler:
         if answer.get("metadata", {}).get("uid") == seen.uid and not seen.deleting:
             self._around.groups.keep(seen, answer)
 
-    async def _act(self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any) -> Outcome:
+    async def _act(
+        self, seen: SeenGroup, observation: Observation, decision: Decision, wanted: Any, log: PassLog
+    ) -> Outcome:
         planned = [
             action
             for action in diff(wanted, observation, decision)
@@ -224,7 +262,16 @@ class Reconciler:
             return Outcome()
         self.figures.actions += len(actions)
         clients = {name: self._around.clusters.client(name) for name in {action.cluster for action in actions}}
-        outcome = await act(actions, {name: client for name, client in clients.items() if client is not None})
+        log.did()
+        with log.step(traces.ACT) as step:
+            outcome = await act(
+                marked(actions, log.traceparent),
+                {name: client for name, client in clients.items() if client is not None},
+            )
+            step.attributes |= {traces.ATTR_ACTIONS: len(actions), traces.ATTR_FAILURES: len(outcome.failures)}
+            for failure in outcome.failures[:1]:
+                step.failed(failure.reason, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
+        step.below += replacements(decision, step)
         self._expected.expect(seen.key, outcome.done, self._around.clock())
         for replacement in decision.replacements:
             count = self.figures.replacements.get(replacement.reason, 0)
@@ -239,6 +286,7 @@ class Reconciler:
         observation: Observation,
         decision: Decision,
         outcome: Outcome,
+        log: PassLog,
         *,
         problems: tuple[TemplateProblem, ...] = (),
         ca_expires: datetime.datetime | None = None,
@@ -249,7 +297,9 @@ class Reconciler:
         status = status_of(observation, decision, problems, outcome.failures, authority_expiry=ca_expires)
         changed = status != observation.group.status
         if changed:
-            await self._write_status(seen, observation, status)
+            log.did()
+            with log.step(traces.STATUS):
+                await self._write_status(seen, observation, status)
         notes = (*decision.notes, *_notes(outcome.failures))
         for note in notes:
             self._around.news.say(Subject(SYNC_GROUP.api_version, SYNC_GROUP.kind, *seen.key, seen.uid), note)
@@ -286,6 +336,7 @@ class Reconciler:
 
     def _forget(self, key: GroupKey) -> None:
         self._expected.forget(key)
+        self.figures.forget(key)
         self._refusals.forget(key)
         self.postponed.discard(key)
         self._around.records.forget(key)
@@ -294,6 +345,16 @@ class Reconciler:
         self.observed.discard(key)
         for users in self.uses.values():
             users.discard(key)
+
+
+def _about(seen: SeenGroup) -> dict[str, str | int]:
+    """What a pass's trace says of its group."""
+    return {
+        traces.ATTR_GROUP: seen.key.name,
+        traces.ATTR_GROUP_NAMESPACE: seen.key.namespace,
+        traces.ATTR_GROUP_UID: seen.uid,
+        traces.ATTR_GENERATION: seen.generation,
+    }
 
 
 def _anything_left(observation: Observation) -> bool:

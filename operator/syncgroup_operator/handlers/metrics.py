@@ -1,18 +1,22 @@
-"""The engine's figures for Prometheus, under names that people know from other controllers, plus our own.
+"""The engine's figures for Prometheus, under the names of `contract.figures.operator`.
 
-Counted where things happen, in plain numbers; read here when somebody asks. Names live in this module alone.
+Counted where things happen, in plain numbers; read here when somebody asks. Makes up no name of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from sync_runtime.contract.figures import Figure
+from sync_runtime.contract.figures import operator as names
 from sync_runtime.contract.names import LOCAL_CLUSTER
 from syncgroup_operator.execute.engine import Engine
+from syncgroup_operator.execute.timings import CONTROLLER
+from syncgroup_operator.handlers.group_figures import GroupFigures, Row
 from syncgroup_operator.handlers.probes import health_of
 
 
@@ -21,66 +25,45 @@ class EngineCollector:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._groups = GroupFigures()
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
         engine = self._engine
         health = health_of(engine)
-        yield gauge("leader_election_master_status", "1 on the replica that acts.", {(): float(engine.leading)})
-        yield gauge("workqueue_depth", "Groups that are due and wait.", {("syncgroup",): health.queue_depth}, "name")
-        yield gauge(
-            "workqueue_longest_waiting_seconds",
-            "How long the group that waits longest has been due.",
-            {("syncgroup",): health.queue_oldest_s},
-            "name",
-        )
-        yield gauge("syncgroup_groups", "SyncGroups seen.", {(): health.groups})
-        yield gauge("syncgroup_watches_live", "Watches of the hub that miss nothing.", {(): health.live_watches})
-        yield self._clusters()
+        yield family(names.LEADER, {(): float(engine.leading)})
+        yield family(names.QUEUE_DEPTH, {(CONTROLLER,): health.queue_depth})
+        yield family(names.QUEUE_OLDEST, {(CONTROLLER,): health.queue_oldest_s})
+        yield family(names.GROUPS, {(): health.groups})
+        yield family(names.WATCHES_LIVE, {(): health.live_watches})
+        remotes = engine.clusters.remotes()
+        yield family(names.CLUSTER_CONNECTED, {(remote.name,): float(remote.is_connected()) for remote in remotes})
         yield self._requests()
         yield from self._passes()
         signing = engine.signing
-        yield counter(
-            "syncgroup_certificate_requests",
-            "Members' certificate requests answered.",
-            {("issued",): signing.issued, ("denied",): signing.denied},
-            "answer",
-        )
-
-    def _clusters(self) -> Metric:
-        found: dict[tuple[str, ...], float] = {
-            (remote.name,): float(remote.is_connected()) for remote in self._engine.clusters.remotes()
-        }
-        return gauge("syncgroup_cluster_connected", "1 while every watch of the cluster is live.", found, "cluster")
+        yield family(names.CERTIFICATE_REQUESTS, {("issued",): signing.issued, ("denied",): signing.denied})
+        if engine.leading:  # every replica sees the statuses; figures of all would be counted twice
+            yield from families(names.GROUP_FIGURES, self._groups.rows(engine.groups))
 
     def _requests(self) -> Metric:
-        family = CounterMetricFamily(
-            "rest_client_requests", "Requests to API servers.", labels=["cluster", "verb", "kind", "code"]
-        )
+        found: dict[tuple[str, ...], float] = {}
         for name in (LOCAL_CLUSTER, *(remote.name for remote in self._engine.clusters.remotes())):
             client = self._engine.clusters.client(name)
             for (verb, kind, code), count in (client.requests if client is not None else {}).items():
-                family.add_metric([name, verb, kind, str(code)], count)
-        return family
+                found[name, verb, kind, str(code)] = count
+        return family(names.REQUESTS, found)
 
     def _passes(self) -> Iterator[Metric]:
         reconciler = self._engine.reconciler
         if reconciler is None:
             return
         figures = reconciler.figures
-        yield gauge(
-            "syncgroup_groups_observed",
-            "SyncGroups that this replica has looked at in all their clusters.",
-            {(): len(reconciler.observed)},
-        )
-        yield counter("syncgroup_actions", "Objects applied or deleted.", {(): figures.actions})
-        yield counter("syncgroup_status_writes", "Statuses written.", {(): figures.status_writes})
-        yield counter(
-            "syncgroup_replacements",
-            "Members replaced, by reason.",
-            {(reason,): count for reason, count in figures.replacements.items()},
-            "reason",
-        )
+        yield family(names.GROUPS_OBSERVED, {(): len(reconciler.observed)})
+        yield family(names.ACTIONS, {(): figures.actions})
+        yield family(names.STATUS_WRITES, {(): figures.status_writes})
+        yield family(names.SPANS_DROPPED, {(): self._engine.dropped_spans})
+        yield family(names.REPLACEMENTS, {(reason,): count for reason, count in figures.replacements.items()})
+        yield family(names.LEASE_EXPIRIES, {(): figures.lease_expiries})
 
 
 class MetricsServer:
@@ -120,17 +103,18 @@ class MetricsServer:
         return web.Response(status=200 if ready else 503, text=text)
 
 
-def gauge(name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
-    """A family of gauges."""
-    family = GaugeMetricFamily(name, text, labels=list(labels))
-    for key, value in values.items():
-        family.add_metric(list(key), value)
-    return family
+def family(figure: Figure, values: Mapping[tuple[str, ...], float]) -> Metric:
+    """A figure with its values by labels."""
+    kind = CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily
+    found = kind(figure.family, figure.meaning, labels=figure.labels)
+    for labels, value in values.items():
+        found.add_metric(labels, value)
+    return found
 
 
-def counter(name: str, text: str, values: Mapping[tuple[str, ...], int], *labels: str) -> Metric:
-    """A family of counters."""
-    family = CounterMetricFamily(name, text, labels=list(labels))
-    for key, value in values.items():
-        family.add_metric(list(key), value)
-    return family
+def families(figures: Iterable[Figure], rows: Iterable[Row]) -> Iterator[Metric]:
+    """Rows of several figures, each figure's together."""
+    values: dict[Figure, dict[tuple[str, ...], float]] = {figure: {} for figure in figures}
+    for figure, labels, value in rows:
+        values[figure][labels] = value
+    yield from (family(figure, found) for figure, found in values.items())

@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import kopf
@@ -21,6 +22,7 @@ from syncgroup_operator.execute.engine import Engine
 from syncgroup_operator.handlers.login import login
 from syncgroup_operator.handlers.metrics import MetricsServer
 from syncgroup_operator.handlers.probes import UnhealthyError, health_of
+from syncgroup_operator.handlers.tracing import start_tracing
 from syncgroup_operator.handlers.triggers import register
 from syncgroup_operator.settings import OperatorSettings, from_environment
 
@@ -37,15 +39,16 @@ def main(environment: Mapping[str, str]) -> int:
     logging.getLogger("kopf").setLevel(logging.WARNING)  # it says "succeeded" for every event it hands on
     try:
         settings = from_environment(environment)
-        return asyncio.run(operate(settings))
+        return asyncio.run(operate(settings, environment))
     except OperatorError as error:
         _log.error("%s", error)
         return 2
 
 
-async def operate(settings: OperatorSettings) -> int:
-    """One replica, from start to a signal or to the loss of leadership."""
-    engine = Engine(settings)
+async def operate(settings: OperatorSettings, environment: Mapping[str, str] = MappingProxyType({})) -> int:
+    """One replica, from start to a signal or to the loss of leadership; the environment may ask for traces."""
+    tracing = start_tracing(environment, settings)
+    engine = Engine(settings, passes=tracing)
     metrics = MetricsServer(engine, settings.health_host, settings.metrics_port)
     stop = asyncio.Event()
     registry = kopf.OperatorRegistry()
@@ -62,6 +65,8 @@ async def operate(settings: OperatorSettings) -> int:
         liveness_endpoint=f"http://{settings.health_host}:{settings.health_port}/healthz",
         stop_flag=stop,
     )
+    if tracing is not None:
+        await asyncio.to_thread(tracing.close)
     return EXIT_LOST if engine.lost.is_set() else 0
 
 

@@ -63,6 +63,7 @@ def decide(observation: Observation, state: GroupState) -> Decision:
         removals=tuple(sorted(work.removals.values(), key=lambda one: (one.pod.slot, one.pod.place, one.pod.uid))),
         plans=planned.plans,
         replacements=tuple(work.replacements),
+        expired=tuple(sorted(uid for uid, life in work.lives.items() if life.verdict == "Expired")),
         damped=len(work.waiting),
         notes=tuple(work.notes),
         wake_after_s=min((*work.wakes_s, *work.silences_s), default=None),

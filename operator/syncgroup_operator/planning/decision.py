@@ -66,6 +66,8 @@ class Decision:
     plans: Mapping[Place, Plan] = field(default_factory=dict)
     replacements: tuple[Replacement, ...] = ()
     """Decided in this pass; the status keeps the latest."""
+    expired: tuple[str, ...] = ()
+    """Uids of pods whose lease is judged expired, for figures: replaced now, later or never."""
     damped: int = 0
     """Members that should be replaced and must wait."""
     notes: tuple[Note, ...] = ()

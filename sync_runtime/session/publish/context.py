@@ -29,8 +29,8 @@ class TrainerContext:
     """Ed25519 over a manifest's JSON, with the current certificate's key."""
     bucket_bytes: Callable[[], int]
     streams: Callable[[], int]
-    trace: Callable[[VersionRef], str]
-    """Begins the trace of a version; its traceparent, or nothing."""
+    trace: Callable[[VersionRef, int | None], str]
+    """Begins the trace of a version with the user's step; its traceparent, or nothing."""
     published: Callable[[VersionRef, Mapping[str, int]], None]
     """Told of every durable version with its timings in microseconds."""
     failed: Callable[[VersionRef, str], None]

@@ -44,7 +44,7 @@ class Writing:
         self.label = message.label or ("" if message.step is None else str(message.step))
         self.incoming = incoming
         """The new state; None: the library codes."""
-        self.trace = context.trace(self.key.target)
+        self.trace = context.trace(self.key.target, message.step)
         self.tight = False
         """Whether the `tight` object is to follow: children wait for it."""
         self.timings_us: dict[str, int] = {}
@@ -104,11 +104,13 @@ class Writing:
         coded = time.monotonic()
         document = manifest.to_json()
         envelope = pack_envelope(document, self._context.sign(document))
+        signed = time.monotonic()
         await asyncio.to_thread(self._writer.commit, envelope)
         spent_us = int((coded - self._started) * 1e6)
         self.timings_us = {
             "encode": max(0, spent_us - self.timings_us.get("copy", 0)),
-            "spool": int((time.monotonic() - coded) * 1e6),
+            "sign": int((signed - coded) * 1e6),
+            "spool": int((time.monotonic() - signed) * 1e6),
             **self.timings_us,
         }
         return envelope

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sync_runtime.contract import traces
 from sync_runtime.errors import SyncError
-from sync_runtime.telemetry import names
 
 MAX_SPANS: Final = 20_000
 _OTLP_VALUES: Final = ("stringValue", "boolValue", "intValue", "doubleValue")
@@ -43,13 +43,13 @@ class TraceSpan:
     @property
     def member(self) -> str:
         """Who made it."""
-        found = self.resource.get(names.ATTR_MEMBER) or self.resource.get("service.instance.id")
+        found = self.resource.get(traces.ATTR_MEMBER) or self.resource.get("service.instance.id")
         return str(found or self.resource.get("service.name", ""))
 
     @property
     def region(self) -> str:
         """Where."""
-        return str(self.resource.get(names.ATTR_REGION, ""))
+        return str(self.resource.get(traces.ATTR_REGION, ""))
 
     @property
     def duration_ns(self) -> int:
@@ -72,9 +72,9 @@ class Trace:
         return min(roots or self.spans, key=lambda span: (bool(span.parent_id), span.start_ns, span.span_id))
 
 
-def newest(traces: Iterable[Trace]) -> Trace | None:
+def newest(found: Iterable[Trace]) -> Trace | None:
     """The one that began last."""
-    return max(traces, key=lambda trace: trace.root.start_ns, default=None)
+    return max(found, key=lambda trace: trace.root.start_ns, default=None)
 
 
 def read_traces(document: object) -> tuple[Trace, ...]:

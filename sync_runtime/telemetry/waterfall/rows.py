@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sync_runtime.telemetry import names
+from sync_runtime.contract import traces
 from sync_runtime.telemetry.waterfall.documents import Trace, TraceSpan
 
 TOLERANCE_NS: Final = 250_000_000
 """Clocks that are kept in step differ by less."""
-PARTS: Final = frozenset({names.VERSION, names.MEMBER})
+PARTS: Final = frozenset({traces.VERSION, traces.MEMBER})
 _KB: Final = 1000.0
 
 
@@ -63,14 +63,14 @@ def rows_of(trace: Trace) -> tuple[Row, ...]:
 def title_of(trace: Trace) -> str:
     """The version in a line."""
     root, rows = trace.root, rows_of(trace)
-    seq = root.attributes.get(names.ATTR_SEQ)
+    seq = root.attributes.get(traces.ATTR_SEQ)
     words = f"{root.name} {seq}" if seq is not None else root.name
-    step = root.attributes.get(names.ATTR_STEP)
+    step = root.attributes.get(traces.ATTR_STEP)
     words += f" (step {step})" if step is not None else ""
-    group = root.resource.get(names.ATTR_GROUP)
+    group = root.resource.get(traces.ATTR_GROUP)
     words += f" of {group}" if group else ""
     members = len({span.member for span in trace.spans})
-    sent = sum(_number(span, names.ATTR_BYTES) for span in trace.spans if span.name == names.SEND)
+    sent = sum(_number(span, traces.ATTR_BYTES) for span in trace.spans if span.name == traces.SEND)
     failed = sum(bool(span.error) for span in trace.spans)
     parts = [
         duration(max((row.end_ns for row in rows), default=0)),
@@ -126,7 +126,7 @@ def _shift(span: TraceSpan, parent: Row | None, children: Mapping[str, list[Trac
     sends = [
         one
         for one in children.get(parent.span.span_id, ())
-        if one.name == names.SEND and one.attributes.get(names.ATTR_PEER) == span.member
+        if one.name == traces.SEND and one.attributes.get(traces.ATTR_PEER) == span.member
     ]
     if not sends:
         earliest = parent.span.start_ns + parent.clock_off_ns
@@ -144,7 +144,7 @@ def _off(span: TraceSpan, send: TraceSpan, parent_off_ns: int) -> int:
 def _row(span: TraceSpan, depth: int, shift_ns: int) -> Row:
     is_part = span.name in PARTS
     where = f" ({span.region})" if span.region else ""
-    peer = span.attributes.get(names.ATTR_PEER)
+    peer = span.attributes.get(traces.ATTR_PEER)
     label = f"{span.member}{where}" if is_part else f"{span.name} to {peer}" if _is_send(span) and peer else span.name
     return Row(
         depth=depth,
@@ -160,22 +160,22 @@ def _row(span: TraceSpan, depth: int, shift_ns: int) -> Row:
 
 
 def _is_send(span: TraceSpan) -> bool:
-    return span.name == names.SEND
+    return span.name == traces.SEND
 
 
 def _details(span: TraceSpan, shift_ns: int) -> Iterable[str]:
-    size_bytes, repeated = _number(span, names.ATTR_BYTES), _number(span, names.ATTR_REPEATED_BYTES)
+    size_bytes, repeated = _number(span, traces.ATTR_BYTES), _number(span, traces.ATTR_REPEATED_BYTES)
     if size_bytes:
         yield size(size_bytes)
     if repeated:
         yield f"{size(repeated)} of it again"
-    streams = _number(span, names.ATTR_STREAMS)
+    streams = _number(span, traces.ATTR_STREAMS)
     if streams:
         yield _counted(int(streams), "stream")
-    bucket = _number(span, names.ATTR_BUCKET_BYTES)
+    bucket = _number(span, traces.ATTR_BUCKET_BYTES)
     if bucket:
         yield f"buckets of {size(bucket)}"
-    codec = span.attributes.get(names.ATTR_CODEC)
+    codec = span.attributes.get(traces.ATTR_CODEC)
     if codec:
         yield str(codec)
     if shift_ns:

@@ -6,21 +6,21 @@ import json
 from typing import Final
 from urllib.parse import urlencode
 
-from sync_runtime.telemetry import names
+from sync_runtime.contract import traces
 
 LOOKBACK: Final = "48h"
 MAX_ANSWERS: Final = 20
 """A version that was published again after its trainer died has two; the newest counts."""
 
 
-def search_path(*, group_uid: str, seq: int | None = None, service: str = names.SERVICE) -> str:
+def search_path(*, group_uid: str, seq: int | None = None, service: str = traces.RUNTIME_SERVICE) -> str:
     """Path and query for the traces of a group's versions, the newest ones; `seq` names one version."""
-    tags = {names.ATTR_GROUP_UID: group_uid}
+    tags = {traces.ATTR_GROUP_UID: group_uid}
     if seq is not None:
-        tags[names.ATTR_SEQ] = str(seq)
+        tags[traces.ATTR_SEQ] = str(seq)
     words = {
         "service": service,
-        "operation": names.VERSION,
+        "operation": traces.VERSION,
         "tags": json.dumps(tags),
         "lookback": LOOKBACK,
         "limit": str(MAX_ANSWERS),

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
+from sync_runtime.contract.figures.runtime import LINK_RATE, VERSION_SEQ
 from sync_runtime.control.api import ControlServer
+from sync_runtime.control.exposition import Reading
 from sync_runtime.settings import Address, everywhere
 
 
@@ -40,8 +42,8 @@ class View:
     def refusals(self) -> dict[str, int]:
         return {"WrongGroup": 2}
 
-    def metrics(self) -> dict[str, float]:
-        return {"version_seq": 3, 'link_rate_bits_per_second{peer="a"}': 1.5e8}
+    def metrics(self) -> list[Reading]:
+        return [Reading(VERSION_SEQ, 3), Reading(LINK_RATE, 1.5e8, ("a", "local", "eu"))]
 
     async def drain(self) -> dict[str, object]:
         self.asked.append("drain")
@@ -92,12 +94,13 @@ def test_readings_are_json(path: str, key: str) -> None:
     ask(View(), question)
 
 
-def test_metrics_are_lines_with_a_prefix() -> None:
+def test_metrics_are_lines_for_prometheus() -> None:
     async def question(session: aiohttp.ClientSession) -> None:
         async with session.get("/metrics") as answer:
+            assert answer.content_type == "text/plain"
             lines = (await answer.text()).splitlines()
         assert "syncgroup_version_seq 3" in lines
-        assert 'syncgroup_link_rate_bits_per_second{peer="a"} 150000000' in lines
+        assert 'syncgroup_link_rate_bits_per_second{peer="a",to_cluster="local",to_region="eu"} 150000000' in lines
 
     ask(View(), question)
 

@@ -51,9 +51,10 @@ class Programs:
         self._common = [*as_arguments(settings), *(["--deterministic"] if deterministic else [])]
         self._started: list[Program] = []
 
-    def worker(self, name: str, dies_in_task: int | None = None) -> Program:
+    def worker(self, name: str, dies_in_task: int | None = None, rest_s: float | None = None) -> Program:
         """A worker beside the sidecar of that member."""
         words = ["--socket", self._group.socket(name), *self._common]
+        words += [] if rest_s is None else ["--rest-s", str(rest_s)]
         if dies_in_task is None:
             return self._start("examples.grpo.worker", words, name)
         return self._start("tests.support.grpo_mortal_worker", [str(dies_in_task), *words], name)

@@ -12,7 +12,7 @@ from examples.grpo.settings import TINY
 from examples.grpo.sources import InProcess
 from examples.grpo.training import Figures, Training
 from tests.component.grpo.programs import programs
-from tests.support.groups import TRAINER, Group, Member
+from tests.support.groups import TRAINER, Group, Member, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,10 +40,12 @@ def test_ahead_of_the_trainer_workers_answer_from_weights_that_are_fresh_enough(
     with Group(tmp_path, MEMBERS, ringBytes=1 << 22, maxStaleness=STALE) as group:
         group.start_all()
         with programs(group, settings, deterministic=False) as run:
-            for name in ("eu-0", "asia-0"):
-                run.worker(name)
+            workers = [run.worker(name, rest_s=0.5) for name in ("eu-0", "asia-0")]
             trainer = run.trainer()
-            trainer.finish(240)
+            last = trainer.finish(240)
+            rested = {"seq": last["seq"], "digest": last["digest"], "sum": last["wire_sum"]}
+            for worker in workers:
+                wait_for(lambda worker=worker: rested in worker.told(), 60, what="a worker with the trainer's bits")
     steps = trainer.told()[:-1]
     assert [line["step"] for line in steps] == list(range(1, settings.steps + 1))
     assert any(line["lag"] > 0 for line in steps)

@@ -85,7 +85,7 @@ def test_a_span_that_a_relay_asked_for_in_vain_is_asked_for_again(
         follow(second, version.seq)
         assert same_bits(other, trained)
         metrics = group.ask("eu-0", "/metrics")
-        assert metrics['asked_again_total{of="children"}'] >= 1
+        assert metrics['syncgroup_asked_again_total{of="children"}'] >= 1
         for name in ("eu-0", "eu-1"):
             assert received_bytes(group, name)[1] == 0
 
@@ -113,7 +113,7 @@ def test_a_member_whose_word_was_lost_says_again_what_it_holds(
         wait_for(lambda: lost, what="the loss")
         follow(subscriber, version.seq)
         assert same_bits(one, trained)
-        assert group.ask("eu-0", "/metrics")['asked_again_total{of="parent"}'] >= 1
+        assert group.ask("eu-0", "/metrics")['syncgroup_asked_again_total{of="parent"}'] >= 1
         assert received_bytes(group, "eu-0")[1] == 0
 
 

@@ -111,7 +111,9 @@ def test_a_version_superseded_at_any_moment_leaves_the_right_bits(
         group.call(lambda: trainer.role.request(merged, None))
         wait_for(lambda: trainer.spool.stored(merged), what="the merged object")
         if passes <= 1:
-            wait_for(lambda: group.ask("trainer-0", "/metrics")["superseded_transfers_total"], what="the change")
+            wait_for(
+                lambda: group.ask("trainer-0", "/metrics")["syncgroup_superseded_transfers_total"], what="the change"
+            )
         gate.open()
         for subscriber, model in ((relay, one), (leaf, other)):
             follow(subscriber, newest.seq)

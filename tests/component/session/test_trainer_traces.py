@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sync_runtime import Publisher, Subscriber
-from sync_runtime.telemetry import names
+from sync_runtime.contract import traces
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Group, Member
 from tests.support.models import nudge, small_model
@@ -24,8 +24,8 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="traces nee
 RELAY = Member("eu-0", "eu", ("trainer-0",), relay=True)
 SAMPLED = Member("eu-1", "eu", ("eu-0",))
 PLAIN = Member("eu-2", "eu", ("eu-0",))
-PUBLISHING = {names.VERSION, names.EXTRACT, names.ENCODE, names.SPOOL, names.SEND}
-RECEIVING = {names.MEMBER, names.RECEIVE, names.DECODE, names.STAGE, names.APPLY, names.ACTIVATE, names.SCRUB}
+PUBLISHING = {traces.VERSION, traces.EXTRACT, traces.ENCODE, traces.SPOOL, traces.SEND}
+RECEIVING = {traces.MEMBER, traces.RECEIVE, traces.DECODE, traces.STAGE, traces.APPLY, traces.ACTIVATE, traces.SCRUB}
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_version_is_one_trace_from_extraction_to_scrub(tmp_path: Path, receive
         found = {member: {span.name for span in own} for member, own in spans.items()}
         assert found == {
             "trainer-0": PUBLISHING,
-            "eu-0": RECEIVING | {names.SEND, names.RELAY},
+            "eu-0": RECEIVING | {traces.SEND, traces.RELAY},
             "eu-1": RECEIVING,
         }
         _check_tree(spans)
@@ -86,7 +86,7 @@ def test_a_backend_that_does_not_answer_delays_nothing(tmp_path: Path) -> None:
 def _check_tree(spans: dict[str, list[Any]]) -> None:
     """Every part hangs under its parent's part, every stage under its member's part and inside the trace's time."""
     parts = {
-        member: next(span for span in own if span.name in (names.VERSION, names.MEMBER))
+        member: next(span for span in own if span.name in (traces.VERSION, traces.MEMBER))
         for member, own in spans.items()
     }
     assert parts["trainer-0"].parent_span_id == b""
@@ -106,5 +106,5 @@ def _by_trace(receiver: Receiver) -> dict[bytes, dict[str, list[Any]]]:
             attributes = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    found[span.trace_id][attributes[names.ATTR_MEMBER]].append(span)
+                    found[span.trace_id][attributes[traces.ATTR_MEMBER]].append(span)
     return found

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sync_runtime import Publisher, Subscriber, Work, Worker
+from sync_runtime.contract.traces import WORK
 from sync_runtime.errors import (
     DigestError,
     LocalError,
@@ -17,7 +18,6 @@ from sync_runtime.errors import (
     WorkRefusedError,
 )
 from sync_runtime.library.version import Version
-from sync_runtime.telemetry.names import WORK
 from tests.component.work.crew import EU, do, engine, groups
 from tests.support.groups import TRAINER, wait_for
 from tests.support.inside import InsideGroup

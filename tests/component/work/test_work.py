@@ -41,8 +41,8 @@ def test_groups_come_back_as_results_once_each(group: InsideGroup) -> None:
         status = group.ask("trainer-0", "/v1/status")["work"]
         assert (status["queued"], status["leased"], status["done"]) == (0, 0, 0)
         figures = group.ask("trainer-0", "/metrics")
-        assert figures["work_tokens_total"] == 180
-        assert figures['work_results_total{reason="Counted"}'] == 18
+        assert figures["syncgroup_work_tokens_total"] == 180
+        assert figures['syncgroup_work_results_total{reason="Counted"}'] == 18
 
 
 def test_results_are_iterable_asynchronously(group: InsideGroup) -> None:

@@ -61,7 +61,7 @@ def test_a_worker_killed_in_its_task_costs_the_group_nothing(group: InsideGroup)
                 assert time.monotonic() - began_s < 10  # long before the lease of ten minutes ends
         assert sorted(one.id for one in found) == ["a", "b", "c"]
         assert all(one.failed is None and one.worker == "asia-0" for one in found)
-        assert group.ask("trainer-0", "/metrics")['work_returned_total{reason="Released"}'] >= 1
+        assert group.ask("trainer-0", "/metrics")['syncgroup_work_returned_total{reason="Released"}'] >= 1
 
 
 def test_a_workers_sidecar_that_is_killed_gives_its_work_to_others(processes: Group) -> None:
@@ -127,7 +127,7 @@ def test_a_connection_that_breaks_costs_nothing(group: InsideGroup) -> None:
             do(task)
         assert [one.id for one in work.results(timeout=20)] == ids
         figures = group.ask("trainer-0", "/metrics")
-        assert figures['work_results_total{reason="Counted"}'] == len(ids)
+        assert figures['syncgroup_work_results_total{reason="Counted"}'] == len(ids)
 
 
 def test_a_clock_that_jumps_changes_nothing(group: InsideGroup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_clock_that_jumps_changes_nothing(group: InsideGroup, monkeypatch: pyt
             time.sleep(1.2)  # housekeeping looks for what has expired
             do(task)
             assert [one.id for one in work.results(timeout=20)] == [f"{jump_s}"]
-    assert not [name for name in group.ask("trainer-0", "/metrics") if name.startswith("work_returned_total")]
+    assert not [name for name in group.ask("trainer-0", "/metrics") if name.startswith("syncgroup_work_returned_total")]
 
 
 def test_a_trainer_that_starts_from_older_weights_takes_no_work_of_the_dead_lineage(group: InsideGroup) -> None:

@@ -40,7 +40,13 @@ MOST: dict[str, Any] = {
     "metrics": {
         "service": {"annotations": {"example.com/scrape": "yes"}},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "runbookUrl": "https://wiki.example/r",
+        },
+        "dashboard": {"enabled": True, "annotations": {"folder": "RL"}},
     },
     "otel": {
         "endpoint": "https://collector.example:4318/otlp",

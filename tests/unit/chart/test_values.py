@@ -31,6 +31,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}},
         "/networkPolicy/apiServerCIDRs/0",
     ),
+    "an anchor where ours comes": (
+        {"metrics": {"prometheusRule": {"runbookUrl": "https://wiki.example/#x"}}},
+        "/metrics/prometheusRule/runbookUrl",
+    ),
     "an endpoint without a scheme": ({"otel": {"endpoint": "collector:4318"}}, "/otel/endpoint"),
     "a setting by the back door": (
         {"extraEnv": [{"name": "SYNCGROUP_OPERATOR_WORKERS", "value": "1"}]},

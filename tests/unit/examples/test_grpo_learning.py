@@ -9,12 +9,22 @@ import torch
 from examples.grpo import plots
 from examples.grpo import settings as run_settings
 from examples.grpo.learner import Judged, Learner, advantages_of
-from examples.grpo.model import load
+from examples.grpo.model import WIRE, load
 from examples.grpo.output import FIGURES, Output
 from examples.grpo.rollout import Rollout, Sample
 from examples.grpo.settings import TINY
 from examples.grpo.sources import InProcess
-from examples.grpo.training import Figures, Training, load_masters, masters_sum, read_checkpoint, requests_of
+from examples.grpo.training import (
+    Figures,
+    Training,
+    load_masters,
+    masters_sum,
+    read_checkpoint,
+    requests_of,
+    sum_of,
+    wire_sum,
+)
+from sync_runtime.library.engines.transformers import engine_copy
 
 pytestmark = pytest.mark.timeout(60)  # the first import of transformers
 
@@ -92,6 +102,24 @@ def test_runs_repeat_bit_for_bit_and_a_checkpoint_is_a_place_to_go_on_from(tmp_p
     assert finished() == whole
     assert finished(tmp_path / "checkpoint.pt", stop_at=2) == whole
     assert masters_sum(load(SMALL)) != whole
+
+
+def test_a_run_ends_after_the_step_in_which_it_is_told_to() -> None:
+    policy, told = load(SMALL), list[Figures]()
+    Training(policy, SMALL, InProcess(policy.model)).run(told.append, stop=lambda: len(told) == 2)
+    assert [one.step for one in told] == [1, 2]
+
+
+def test_a_worker_has_the_masters_as_they_travel() -> None:
+    policy = load(SMALL)
+    assert wire_sum(policy) == sum_of(list(engine_copy(policy.model, WIRE).state_dict().items()))
+    assert wire_sum(policy) != masters_sum(policy)
+
+
+@pytest.mark.parametrize("settings", [TINY, replace(TINY, width=96, layers=3)])
+def test_the_tiny_models_size_is_known_without_making_it(settings: run_settings.Settings) -> None:
+    elements = sum(one.numel() for one in load(settings).model.parameters())
+    assert run_settings.tiny_parameters(settings) == elements
 
 
 def test_figures_become_a_picture_and_a_page_that_needs_nothing_else(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ BAD_IMPORTS: list[tuple[str, str, dict[str, str]]] = [
     ("operator-layers", "execute wakes the handlers", {f"{O}.execute": f"import {O}.handlers.loop"}),
     ("meeting", "the operator sends bytes", {f"{O}.execute": f"import {R}.transport.stream"}),
     ("meeting", "the operator reads the runtime's settings", {f"{O}.settings": f"from {R} import settings"}),
+    ("spans-leave", "a pass sends its own spans", {f"{O}.execute": f"import {R}.telemetry"}),
     ("front-door", "the sidecar takes a name from the root", {f"{R}.sidecar": f"from {R} import Publisher"}),
     ("front-door", "the operator imports the root", {f"{O}.handlers": f"import {R}"}),
     ("stages", "the relay decodes", {f"{R}.transport.child": f"import {R}.codec.frame"}),

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sync_runtime.contract import traces
 from sync_runtime.telemetry import names, start
 from sync_runtime.telemetry.context import TraceParent, parse_traceparent
 from sync_runtime.telemetry.off import OFF
 from sync_runtime.telemetry.stages import StageSpan, lay_out
-from sync_runtime.telemetry.surface import Origin, VersionLabel, joins
+from sync_runtime.telemetry.surface import Fault, Origin, VersionLabel, joins
 from sync_runtime.telemetry.switch import read_switch
 
 ORIGIN = Origin("demo", "uid", "local", "eu-west", "worker-0", "rollout")
@@ -42,7 +43,7 @@ def test_off_takes_every_call_and_hands_the_context_on() -> None:
     assert not OFF.enabled
     version = VersionLabel("0a", 1)
     trace = OFF.join(LINE, version, 0, sampled=True)
-    trace.span(names.RECEIVE, 0, 1, {names.ATTR_BYTES: 5}, error="broken")
+    trace.span(traces.RECEIVE, 0, 1, {traces.ATTR_BYTES: 5}, fault=Fault("Broken", "broken"))
     trace.end(5)
     OFF.record(names.SENT_BYTES, 5)
     OFF.close()
@@ -85,6 +86,54 @@ def test_what_is_not_spoken_here_is_said(variables: dict[str, str], caplog: pyte
     assert not found.enabled
     assert "not spoken" in found.problem
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "must be a URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "file:///etc/passwd", "must be a URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "must be a URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1", "must be a URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:99999", "must be a URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x\r\nHost: y", "printable ASCII"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x/" + "a" * 5000, "printable ASCII"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:hunter2@x", "without a password"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x/?key=hunter2", "without a query"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://x", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT must be a URL"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "no equals sign", "name=value"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b\r\nevil: c", "name=value"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a b=c", "OTEL_EXPORTER_OTLP_TRACES_HEADERS must read"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon", "number of seconds"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "nan", "number of seconds"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "none, gzip or deflate"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such/file", "cannot be read"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused_in_a_sentence(name: str, value: str, words: str) -> None:
+    found = start({"OTEL_TRACES_EXPORTER": "otlp", name: value}, ORIGIN)
+    assert not found.enabled
+    assert words in found.problem
+    assert "hunter2" not in found.problem
+
+
+@pytest.mark.parametrize(
+    ("variables", "endpoint"),
+    [
+        ({}, "http://planned:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "a=b,c=d%20e"}, "http://planned:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://mine"}, ""),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://mine"}, ""),
+    ],
+)
+def test_a_plans_endpoint_counts_where_the_environment_names_none(variables: dict[str, str], endpoint: str) -> None:
+    switch = read_switch(variables, "http://planned:4318/")
+    assert (switch.traces, switch.traces_endpoint) == (True, endpoint)
+
+
+@pytest.mark.parametrize("variables", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
+def test_whoever_said_no_is_not_overruled_by_a_plan(variables: dict[str, str]) -> None:
+    assert not read_switch(variables, "http://planned:4318").on
 
 
 def test_one_signal_may_be_on_while_the_other_cannot_be() -> None:
@@ -142,5 +191,5 @@ def test_relays_and_sampled_members_join_others_do_not() -> None:
 
 def test_every_name_is_used_once() -> None:
     assert len({metric.name for metric in names.METRICS}) == len(names.METRICS)
-    assert len(set(names.STAGES)) == len(names.STAGES)
+    assert len(set(traces.STAGES)) == len(traces.STAGES)
     assert all(metric.name.startswith("syncgroup.") and metric.description.endswith(".") for metric in names.METRICS)

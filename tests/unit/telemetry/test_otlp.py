@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from sync_runtime.contract import traces
 from sync_runtime.telemetry import names, start
 from sync_runtime.telemetry.context import parse_traceparent
-from sync_runtime.telemetry.surface import Origin, Telemetry, VersionLabel
+from sync_runtime.telemetry.surface import Fault, Origin, Telemetry, VersionLabel
 from tests.unit.telemetry.receiver import TRACES, Receiver
 
 pytestmark = pytest.mark.timeout(60)  # the SDK alone takes a second to import on a busy machine
@@ -64,24 +65,24 @@ def test_one_version_is_one_trace_over_trainer_relay_and_member(receiver: Receiv
     root = trainer.begin(VERSION, BEGIN)
     hop = relay.join(root.traceparent, VERSION, BEGIN + S, sampled=True)
     leaf = worker.join(hop.traceparent, VERSION, BEGIN + 2 * S, sampled=True)
-    leaf.span(names.RECEIVE, BEGIN + 2 * S, BEGIN + 3 * S, {names.ATTR_BYTES: 70_000_000, names.ATTR_PEER: "relay"})
-    hop.span(names.RELAY, BEGIN + S, BEGIN + 3 * S)
-    root.span(names.SEND, BEGIN, BEGIN + 3 * S, {names.ATTR_TO_REGION: "eu-west"})
+    leaf.span(traces.RECEIVE, BEGIN + 2 * S, BEGIN + 3 * S, {traces.ATTR_BYTES: 70_000_000, traces.ATTR_PEER: "relay"})
+    hop.span(traces.RELAY, BEGIN + S, BEGIN + 3 * S)
+    root.span(traces.SEND, BEGIN, BEGIN + 3 * S, {traces.ATTR_TO_REGION: "eu-west"})
     for part in (leaf, hop, root):
         part.end(BEGIN + 4 * S)
     for telemetry in (worker, relay, trainer):
         telemetry.close()
     bodies = receiver.spans()
-    assert set(bodies) == {names.VERSION, names.MEMBER, names.RECEIVE, names.RELAY, names.SEND}
+    assert set(bodies) == {traces.VERSION, traces.MEMBER, traces.RECEIVE, traces.RELAY, traces.SEND}
     assert len({span.trace_id for span in bodies.values()}) == 1
-    version, send, receive = bodies[names.VERSION], bodies[names.SEND], bodies[names.RECEIVE]
+    version, send, receive = bodies[traces.VERSION], bodies[traces.SEND], bodies[traces.RECEIVE]
     assert version.parent_span_id == b""
     assert send.parent_span_id == version.span_id
     assert (receive.start_time_unix_nano, receive.end_time_unix_nano) == (BEGIN + 2 * S, BEGIN + 3 * S)
     attributes = {pair.key: pair.value for pair in receive.attributes}
-    assert attributes[names.ATTR_BYTES].int_value == 70_000_000
+    assert attributes[traces.ATTR_BYTES].int_value == 70_000_000
     labels = {pair.key: pair.value for pair in version.attributes}
-    assert (labels[names.ATTR_SEQ].int_value, labels[names.ATTR_STEP].int_value) == (7, 70)
+    assert (labels[traces.ATTR_SEQ].int_value, labels[traces.ATTR_STEP].int_value) == (7, 70)
 
 
 @needs_exporter
@@ -100,8 +101,8 @@ def test_the_parts_of_a_trace_are_nested_as_the_tree_of_delivery(receiver: Recei
     relay.close()
     trainer.close()
     spans = receiver.spans()
-    assert spans[names.MEMBER].parent_span_id == spans[names.VERSION].span_id
-    assert spans[names.VERSION].span_id == sent.span_id.to_bytes(8, "big")
+    assert spans[traces.MEMBER].parent_span_id == spans[traces.VERSION].span_id
+    assert spans[traces.VERSION].span_id == sent.span_id.to_bytes(8, "big")
 
 
 @needs_exporter
@@ -109,17 +110,17 @@ def test_members_that_are_not_sampled_give_metrics_only_and_hand_the_context_on(
     worker = started(WORKER)
     line = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     part = worker.join(line, VERSION, BEGIN, sampled=False)
-    part.span(names.DECODE, BEGIN, BEGIN + S // 2)
+    part.span(traces.DECODE, BEGIN, BEGIN + S // 2)
     part.end(BEGIN + S)
     orphan = worker.join("", VERSION, BEGIN, sampled=True)
-    orphan.span(names.DECODE, BEGIN, BEGIN + S // 2)
+    orphan.span(traces.DECODE, BEGIN, BEGIN + S // 2)
     orphan.end(BEGIN + S)
     worker.close()
     assert (part.traceparent, orphan.traceparent) == (line, "")
     assert receiver.spans() == {}
     (point,) = receiver.metrics()[names.STAGE_DURATION.name].histogram.data_points
     assert (point.count, point.sum) == (2, pytest.approx(1.0))
-    assert point.attributes[0].value.string_value == names.DECODE
+    assert point.attributes[0].value.string_value == traces.DECODE
 
 
 @needs_exporter
@@ -132,7 +133,7 @@ def test_a_trace_that_was_not_sampled_at_its_root_is_not_sent(
     monkeypatch.delenv("OTEL_TRACES_SAMPLER")
     relay = started(WORKER)
     hop = relay.join(root.traceparent, VERSION, BEGIN, sampled=True)
-    hop.span(names.RELAY, BEGIN, BEGIN + S)
+    hop.span(traces.RELAY, BEGIN, BEGIN + S)
     for part in (hop, root):
         part.end(BEGIN + S)
     relay.close()
@@ -145,7 +146,7 @@ def test_a_trace_that_was_not_sampled_at_its_root_is_not_sent(
 def test_metrics_of_every_kind_arrive(receiver: Receiver) -> None:
     telemetry = started()
     for _ in range(2):
-        telemetry.record(names.SENT_BYTES, 5, {names.ATTR_TO_REGION: "eu-west"})
+        telemetry.record(names.SENT_BYTES, 5, {traces.ATTR_TO_REGION: "eu-west"})
         telemetry.record(names.VERSION_SEQ, 7)
         telemetry.record(names.PAUSE_DURATION, 0.012)
     telemetry.close()
@@ -164,8 +165,8 @@ def test_the_resource_says_which_sidecar_it_is_and_the_environment_may_rename_it
     first.begin(VERSION, BEGIN).end(BEGIN + S)
     first.close()
     resource = receiver.resource()
-    assert resource["service.name"] == names.SERVICE
-    assert (resource[names.ATTR_MEMBER], resource[names.ATTR_REGION]) == ("worker-0", "eu-west")
+    assert resource["service.name"] == traces.RUNTIME_SERVICE
+    assert (resource[traces.ATTR_MEMBER], resource[traces.ATTR_REGION]) == ("worker-0", "eu-west")
     receiver.bodies[TRACES].clear()
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=rl")
@@ -174,7 +175,7 @@ def test_the_resource_says_which_sidecar_it_is_and_the_environment_may_rename_it
     second.begin(VERSION, BEGIN).end(BEGIN + S)
     second.close()
     resource = receiver.resource()
-    assert (resource["service.name"], resource["team"], resource[names.ATTR_MEMBER]) == ("mine", "rl", "worker-0")
+    assert (resource["service.name"], resource["team"], resource[traces.ATTR_MEMBER]) == ("mine", "rl", "worker-0")
     assert receiver.headers[-1]["x-key"] == "abc"
 
 
@@ -182,14 +183,14 @@ def test_the_resource_says_which_sidecar_it_is_and_the_environment_may_rename_it
 def test_failures_are_marked_and_times_that_run_backwards_do_no_harm(receiver: Receiver) -> None:
     telemetry = started()
     root = telemetry.begin(VERSION, BEGIN)
-    root.span(names.ENCODE, BEGIN + S, BEGIN, error="no room in the spool")
-    root.end(BEGIN + S, error="no room in the spool")
+    root.span(traces.ENCODE, BEGIN + S, BEGIN, fault=Fault("SpoolFull", "no room in the spool"))
+    root.end(BEGIN + S, fault=Fault("SpoolFull", "no room in the spool"))
     root.end(BEGIN + 9 * S)
     telemetry.close()
     spans = receiver.spans()
-    assert spans[names.ENCODE].status.message == "no room in the spool"
-    assert spans[names.ENCODE].end_time_unix_nano == spans[names.ENCODE].start_time_unix_nano
-    assert spans[names.VERSION].end_time_unix_nano == BEGIN + S
+    assert spans[traces.ENCODE].status.message == "no room in the spool"
+    assert spans[traces.ENCODE].end_time_unix_nano == spans[traces.ENCODE].start_time_unix_nano
+    assert spans[traces.VERSION].end_time_unix_nano == BEGIN + S
 
 
 @needs_exporter
@@ -197,7 +198,7 @@ def test_parts_that_nobody_ended_are_sent_when_the_sidecar_ends(receiver: Receiv
     telemetry = started()
     telemetry.begin(VERSION, time.time_ns())
     telemetry.close()
-    assert receiver.spans()[names.VERSION].status.message == "the sidecar ended first"
+    assert receiver.spans()[traces.VERSION].status.message == "the sidecar ended first"
 
 
 @needs_exporter
@@ -221,7 +222,7 @@ def test_a_backend_that_is_away_costs_a_bounded_time_at_the_end_and_nothing_befo
     begun = time.monotonic()
     for seq in range(100):
         trace = telemetry.begin(VersionLabel("0a", seq), BEGIN)
-        trace.span(names.SEND, BEGIN, BEGIN + S)
+        trace.span(traces.SEND, BEGIN, BEGIN + S)
         trace.end(BEGIN + S)
     assert time.monotonic() - begun < 5
     begun = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync_runtime.telemetry import names
+from sync_runtime.contract import traces
 from sync_runtime.telemetry.waterfall import (
     Trace,
     TraceDocumentError,
@@ -28,12 +28,12 @@ TRACE = "8f3c0000000000000000000000000001"
 
 # name, id, parent, member, start in ms, length in ms, attributes, error
 SPANS: list[tuple[str, str, str, str, int, int, dict[str, Any], str]] = [
-    (names.VERSION, "01", "", "trainer-0", 0, 900, {names.ATTR_SEQ: 7, names.ATTR_STEP: 70}, ""),
-    (names.EXTRACT, "02", "01", "trainer-0", 0, 100, {}, ""),
-    (names.SEND, "03", "01", "trainer-0", 200, 300, {names.ATTR_PEER: "eu-0", names.ATTR_BYTES: 1500}, ""),
-    (names.MEMBER, "04", "01", "eu-0", 201, 600, {}, ""),
-    (names.RECEIVE, "05", "04", "eu-0", 201, 299, {names.ATTR_BYTES: 1500, names.ATTR_STREAMS: 4}, ""),
-    (names.SCRUB, "06", "04", "eu-0", 700, 100, {}, "live weights are not version 7"),
+    (traces.VERSION, "01", "", "trainer-0", 0, 900, {traces.ATTR_SEQ: 7, traces.ATTR_STEP: 70}, ""),
+    (traces.EXTRACT, "02", "01", "trainer-0", 0, 100, {}, ""),
+    (traces.SEND, "03", "01", "trainer-0", 200, 300, {traces.ATTR_PEER: "eu-0", traces.ATTR_BYTES: 1500}, ""),
+    (traces.MEMBER, "04", "01", "eu-0", 201, 600, {}, ""),
+    (traces.RECEIVE, "05", "04", "eu-0", 201, 299, {traces.ATTR_BYTES: 1500, traces.ATTR_STREAMS: 4}, ""),
+    (traces.SCRUB, "06", "04", "eu-0", 700, 100, {}, "live weights are not version 7"),
 ]
 
 
@@ -46,8 +46,8 @@ def otlp(skew_ns: int = 0) -> dict[str, Any]:
             {
                 "resource": {
                     "attributes": [
-                        {"key": names.ATTR_MEMBER, "value": {"stringValue": member}},
-                        {"key": names.ATTR_REGION, "value": {"stringValue": "us"}},
+                        {"key": traces.ATTR_MEMBER, "value": {"stringValue": member}},
+                        {"key": traces.ATTR_REGION, "value": {"stringValue": "us"}},
                     ]
                 },
                 "scopeSpans": [
@@ -98,10 +98,10 @@ def jaeger() -> dict[str, Any]:
         )
     processes = {
         member: {
-            "serviceName": names.SERVICE,
+            "serviceName": traces.RUNTIME_SERVICE,
             "tags": [
-                {"key": names.ATTR_MEMBER, "type": "string", "value": member},
-                {"key": names.ATTR_REGION, "type": "string", "value": "us"},
+                {"key": traces.ATTR_MEMBER, "type": "string", "value": member},
+                {"key": traces.ATTR_REGION, "type": "string", "value": "us"},
             ],
         }
         for member in ("trainer-0", "eu-0")

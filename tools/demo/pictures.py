@@ -1,0 +1,29 @@
+"""Which images operator and sidecar run from: those that were built, else ones of this checkout; and says which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support import runtime_loops
+from tools.devcluster import operatorimage, runtimeimage
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """References for the chart, and the archives that nodes import."""
+
+    operator: str
+    runtime: str
+    archives: tuple[str, ...]
+
+
+def choose(folder: Path, say: Callable[[str], None]) -> Chosen:
+    """Images for the operator and the sidecar."""
+    say("operator and sidecar from images made of this checkout and this machine's Python (longer the first time)")
+    runtime_loops.ensure()
+    operator, runtime = folder / "operator.tar", folder / "runtime.tar"
+    operatorimage.build(operator)
+    runtimeimage.build(runtime)
+    return Chosen(operatorimage.REFERENCE, runtimeimage.REFERENCE, (str(operator), str(runtime)))
