@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Callable, Sequence
 
@@ -26,7 +27,7 @@ svg text.mark { fill: var(--dim); font-size: 10px }
 table { border-collapse: collapse } td, th { padding: .3rem .8rem; text-align: left; vertical-align: top;
   border-top: 1px solid var(--line) } .good { color: var(--good); font-weight: 600 }
 pre { background: color-mix(in srgb, var(--ink) 7%, transparent); padding: .8rem; overflow-x: auto; font-size: 12px }
-.wide svg { width: 100%; height: auto }
+img { max-width: 100%; background: #fff }
 """
 _INTRODUCTION = (
     "One trainer and a rollout in each of three regions, kept bit-identical while a small transformer learns sums by "
@@ -50,7 +51,7 @@ def page(
         for name, figure in summary.facts_of(record, full_bytes, took_s)
     )
     plots = "".join(f"<div>{charts.draw(one)}</div>" for one in plots_of(record, full_bytes))
-    trace = "" if trace_svg is None else f'<h2>One version, one trace</h2><div class="wide">{trace_svg}</div>'
+    trace = "" if trace_svg is None else _picture(trace_svg)
     commands = html.escape("\n".join(further))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SyncGroup demo</title>'
@@ -61,6 +62,12 @@ def page(
         f"<h2>In figures</h2><table>{figures}</table>{trace}"
         f"<h2>Look further</h2><pre>{commands}</pre></body></html>\n"
     )
+
+
+def _picture(svg: str) -> str:
+    """As an image, so that its styles stay its own."""
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<h2>One version, one trace</h2><p><img alt="A trace" src="data:image/svg+xml;base64,{data}"></p>'
 
 
 def plots_of(record: Record, full_bytes: int) -> list[Chart]:

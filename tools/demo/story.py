@@ -124,7 +124,10 @@ def adapted(before: Scene, now: Scene) -> str | None:
         return None
     if not _slower(old, new) or planned.revision <= was.revision or planned.message == was.message:
         return None
-    return f"plan {was.revision} → {planned.revision}: {change(was, planned)}; {planned.message}"
+    return (
+        f"the sender: {new.message}, {old.streams} → {new.streams} streams; "
+        f"plan {was.revision} → {planned.revision}: {change(was, planned)}; {planned.message}"
+    )
 
 
 def replaced(before: Scene, now: Scene) -> str | None:

@@ -61,8 +61,16 @@ def facts_of(record: Record, full_bytes: int, took_s: float) -> list[tuple[str, 
     ]
 
 
-def text(record: Record, full_bytes: int, took_s: float, further: Sequence[str], width: int = 100) -> str:
-    """The summary as it is printed."""
+def text(
+    record: Record,
+    full_bytes: int,
+    took_s: float,
+    further: Sequence[str],
+    *,
+    trace: Sequence[str] = (),
+    width: int = 100,
+) -> str:
+    """The summary as it is printed; `trace`: a version's waterfall."""
     lines = ["", "What was promised, and seen:"]
     for one in record.outcomes:
         lines += textwrap.wrap(
@@ -71,5 +79,6 @@ def text(record: Record, full_bytes: int, took_s: float, further: Sequence[str],
     lines += ["", "In figures:"]
     for name, figure in facts_of(record, full_bytes, took_s):
         lines.append(f"  {name:8} {figure}")
+    lines += ["", "One version, one trace:", *(f"  {line}" for line in trace)] if trace else []
     lines += ["", "Look further:", *(f"  {line}" for line in further)]
     return "\n".join(lines)
