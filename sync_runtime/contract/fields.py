@@ -19,9 +19,6 @@ from sync_runtime.contract import patterns
 # Integers beyond this are not exact in every JSON reader.
 MAX_SAFE_INTEGER = 2**53 - 1
 
-LATER = " Checked and stored now; a later release acts on it."
-"""Ends the description of a field whose reader does not exist yet. Remove it there together with writing the reader."""
-
 _QUANTITY_MAX_LENGTH = 32
 
 

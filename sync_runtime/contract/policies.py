@@ -74,10 +74,12 @@ class Work(Model):
 
 
 class Telemetry(Model):
-    """Traces and metrics."""
+    """Traces of versions."""
 
     endpoint: HttpUrl | None = Field(
-        None, description="OTLP/HTTP endpoint for traces, for example `http://collector:4318`. Off if not given."
+        None,
+        description="OTLP/HTTP endpoint for traces, for example `http://collector:4318`. Off if not given; OTEL_* "
+        "variables of the runtime win.",
     )
     query_endpoint: HttpUrl | None = Field(
         None,

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sync_runtime.contract import patterns
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import LATER, ListMap
+from sync_runtime.contract.fields import ListMap
 from sync_runtime.contract.metadata import ObjectMeta, name_matches, name_matches_cel
 from sync_runtime.contract.names import (
     GROUP_VERSION,
@@ -64,7 +64,7 @@ class SyncGroupSpec(Model):
     )
     runtime: Runtime = Field(default_factory=Runtime, description="The sidecar and library added to every pod.")
     work: Work = Field(default_factory=Work, description="Prompt groups leased to rollout workers.")
-    telemetry: Telemetry = Field(default_factory=Telemetry, description="Traces and metrics." + LATER)
+    telemetry: Telemetry = Field(default_factory=Telemetry, description="Traces of versions.")
     requests: Annotated[list[Request], Field(max_length=MAX_REQUESTS), ListMap(("id",))] = Field(
         default_factory=list, description="What is asked of the running group once; `kubectl syncgroup` writes them."
     )

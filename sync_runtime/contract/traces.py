@@ -90,7 +90,8 @@ ATTR_CLOUD_REGION: Final = "cloud.region"
 # --- what they mean --------------------------------------------------------------------------------------------------
 Maker = Literal["trainer", "relay", "member", "operator"]
 Type = Literal["text", "whole number", "flag"]
-Where = Literal["span", "resource"]
+Where = Literal["span", "resource", "both"]
+"""What a sidecar is, is on its resource; the operator is one for many, and says it on spans."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ SPANS: Final = (
         PASS,
         ("operator",),
         "A pass over a group that did something; a trace of its own. Idle passes make none.",
-        (ATTR_GROUP, ATTR_GROUP_NAMESPACE, ATTR_GROUP_UID, ATTR_GENERATION, ATTR_TERM, ATTR_PLAN_REVISION, ATTR_REASON),
+        (ATTR_GROUP, ATTR_GROUP_NAMESPACE, ATTR_GROUP_UID, ATTR_GENERATION, ATTR_TERM, ATTR_PLAN_REVISION),
     ),
     SpanMeaning(OBSERVE, ("operator",), "Reading what the watches show.", (ATTR_MEMBERS,)),
     SpanMeaning(PLAN, ("operator",), "Deciding, and writing the record of it.", (ATTR_TERM, ATTR_PLAN_REVISION)),
@@ -177,12 +178,12 @@ SPANS: Final = (
 )
 
 ATTRIBUTES: Final = (
-    AttributeMeaning(ATTR_GROUP, "resource", "text", "Name of the SyncGroup."),
-    AttributeMeaning(ATTR_GROUP_NAMESPACE, "resource", "text", "Its namespace on the hub."),
-    AttributeMeaning(ATTR_GROUP_UID, "resource", "text", "Its uid."),
-    AttributeMeaning(ATTR_CLUSTER, "resource", "text", "Cluster, as the spec calls it."),
-    AttributeMeaning(ATTR_REGION, "resource", "text", "Region, as the spec calls it."),
-    AttributeMeaning(ATTR_MEMBER, "resource", "text", "Name of the member."),
+    AttributeMeaning(ATTR_GROUP, "both", "text", "Name of the SyncGroup."),
+    AttributeMeaning(ATTR_GROUP_NAMESPACE, "both", "text", "Its namespace on the hub."),
+    AttributeMeaning(ATTR_GROUP_UID, "both", "text", "Its uid."),
+    AttributeMeaning(ATTR_CLUSTER, "both", "text", "Cluster, as the spec calls it."),
+    AttributeMeaning(ATTR_REGION, "both", "text", "Region, as the spec calls it."),
+    AttributeMeaning(ATTR_MEMBER, "both", "text", "Name of the member."),
     AttributeMeaning(ATTR_ROLE, "resource", "text", "trainer or rollout."),
     AttributeMeaning(ATTR_LINEAGE, "span", "text", "Lineage of the version."),
     AttributeMeaning(ATTR_SEQ, "span", "whole number", "Its number in the lineage."),

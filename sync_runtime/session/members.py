@@ -389,7 +389,7 @@ class EngineSession:
         """A stage of the live version that began a while ago is over."""
         began, live = self._since.pop(stage, None), self._weights.live
         if began is not None and live is not None:
-            failed = self.trouble if stage == "scrub" and self.scrub_passed is False else None
+            failed = self.trouble if stage == "scrub" and self._scrubber.passed is False else None
             self._context.timed(stage, live, int((time.monotonic() - began) * 1e6), *(failed or ()))
 
     def _note_trouble(self, reason: str, sentence: str) -> None:
