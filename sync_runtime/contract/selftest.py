@@ -27,7 +27,8 @@ class Step(NamedTuple):
 
 def run_steps(steps: Iterable[Step], say: Callable[[str], None], broken: tuple[type[Exception], ...]) -> int:
     """Every step, also after one that failed; returns the exit code. `broken` are the errors of a broken image."""
-    code, expected = 0, (SelfTestError, *broken)
+    code = 0
+    expected: tuple[type[Exception], ...] = (SelfTestError, *broken)
     for step in steps:
         try:
             say(f"{PASSED:<6} {step.name}: {step.check()}")

@@ -104,6 +104,7 @@ class TrainerWork:
             "queued": ledger.queued,
             "leased": len(ledger.leases),
             "done": ledger.done,
+            "returned": dict(self.desk.returns),
             "workers": [
                 {
                     "member": one.name,

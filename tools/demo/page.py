@@ -10,7 +10,7 @@ from tools.demo import charts, summary
 from tools.demo.charts import Chart, Mark, Series
 from tools.demo.facts import Link, Scene
 from tools.demo.stage import Record
-from tools.demo.story import WINDOW
+from tools.demo.story import HUB, WINDOW
 from tools.demo.words import clock
 
 _STYLE = """
@@ -80,8 +80,8 @@ def plots_of(record: Record, full_bytes: int) -> list[Chart]:
         ]),
         Chart("bytes of a version, in % of all weights", "version", _payloads(record.scene, full_bytes)),
         Chart("versions behind the trainer", "seconds", _lags(record), marks),
-        Chart("capacity of the links, as measured (Mbit/s)", "seconds", _links(record, _capacity), marks),
-        Chart("streams in use", "seconds", _links(record, lambda link: float(link.streams), stepped=True), marks),
+        Chart("capacity of links between regions, as measured (Mbit/s)", "seconds", _links(record, _capacity), marks),
+        Chart("streams in use between regions", "seconds", _links(record, _streams, stepped=True), marks),
         Chart("versions published", "seconds", [
             Series("", [(one.at_s, float(one.seq)) for one in record.samples if one.seq is not None]),
         ], marks),
@@ -105,7 +105,7 @@ def _lags(record: Record) -> list[Series]:
 
 
 def _links(record: Record, value: Callable[[Link], float | None], *, stepped: bool = False) -> list[Series]:
-    regions = sorted({region for one in record.samples for region in one.links})
+    regions = sorted({region for one in record.samples for region in one.links if region != HUB})
     found = []
     for region in regions:
         points = [(one.at_s, value(one.links[region])) for one in record.samples if region in one.links]
@@ -116,6 +116,10 @@ def _links(record: Record, value: Callable[[Link], float | None], *, stepped: bo
 
 def _capacity(link: Link) -> float | None:
     return None if not link.capacity_bits_per_second else link.capacity_bits_per_second / 1e6
+
+
+def _streams(link: Link) -> float:
+    return float(link.streams)
 
 
 def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

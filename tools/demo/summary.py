@@ -56,7 +56,7 @@ def facts_of(record: Record, full_bytes: int, took_s: float) -> list[tuple[str, 
         ("pause", "not measured" if pauses is None else f"{pauses:.0f} ms of generation per version, in the middle"),
         ("reward", f"{first_reward(steps):.2f} → {last_reward(steps):.2f} in {len(steps)} steps"),
         ("tokens", f"{tokens} sampled, {tokens / max(busy_s, 1e-9):.0f} a second"),
-        ("plan", f"revision {record.scene.plan_revision}; {record.scene.replacements_total} rollout replaced"),
+        ("plan", f"revision {record.scene.plan_revision}; members replaced: {record.scene.replacements_total}"),
         ("time", clock(took_s)),
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from tools.errors import BuildError, HostError, ToolError
 from tools.images import __main__ as command
 from tools.images import engines
-from tools.images.catalog import IMAGES, build_arguments, chosen
+from tools.images.catalog import IMAGES, ROOT, build_arguments, chosen
 from tools.images.engines import Wish
 
 SCRIPT = """\
@@ -73,7 +73,7 @@ def test_a_builder_gets_bases_labels_and_secrets() -> None:
 
 
 def test_names_are_those_that_the_chart_expects() -> None:
-    chart = (engines.ROOT / "charts" / "syncgroup" / "values.yaml").read_text()
+    chart = (ROOT / "charts" / "syncgroup" / "values.yaml").read_text()
     for name in ("operator", "runtime"):
         repository = engines.reference(IMAGES[name], Wish(), "1").partition(":")[0]
         assert f"repository: {repository}\n" in chart
