@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sync_runtime.contract import names
 from sync_runtime.contract.plan import MAX_FAN_OUT
+from sync_runtime.contract.requests import MAX_REQUESTS
 from syncgroup_operator.planning.damping import UNDER_WAY_S
 from syncgroup_operator.planning.decide import decide
 from syncgroup_operator.planning.decision import Decision
@@ -37,7 +38,7 @@ ROLLOUTS = (
 SLOTS = [*(Slot("eu", index) for index in range(4)), *(Slot("asia", index) for index in range(3)), Slot("trainer", 0)]
 EVENTS = st.one_of(
     st.tuples(st.just("pass"), st.integers(1, 400)),
-    st.tuples(st.sampled_from(["die", "vanish", "fail", "stuck", "no-room", "node"]), st.sampled_from(SLOTS)),
+    st.tuples(st.sampled_from(["die", "vanish", "fail", "stuck", "no-room", "node", "ask"]), st.sampled_from(SLOTS)),
     st.tuples(st.sampled_from(["cut", "mend"]), st.just("far")),
     st.tuples(st.sampled_from(["restart", "crash", "restore", "suspend", "template"]), st.none()),
     st.tuples(st.just("jump"), st.integers(-90_000, 90_000)),
@@ -139,7 +140,9 @@ def _reached(name: str, parents: dict[str, list[str]], lost: set[str]) -> set[st
 
 def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
     world = watcher.world
-    if isinstance(detail, Slot):
+    if event == "ask" and isinstance(detail, Slot):
+        ask(world, detail)
+    elif isinstance(detail, Slot):
         befall(world, event, detail)
     elif event in ("cut", "mend") and (world.clusters["far"].connected_s is None) == (event == "mend"):
         (world.cut if event == "cut" else world.mend)("far")
@@ -158,6 +161,14 @@ def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
         world.reports[Slot("trainer", 0)] = {"term": detail}
     else:
         edit(world, event, detail)
+
+
+def ask(world: World, slot: Slot) -> None:
+    """Somebody wants another pod in a seat; the latest few requests stand in the spec."""
+    world.num_asked += 1
+    wanted = {"id": f"r{world.num_asked}", "type": "Replace", "member": names.member_name(world.group.key, *slot)}
+    kept = [one.to_document() for one in world.group.spec.requests]
+    world.change(requests=[*kept, wanted][-MAX_REQUESTS:])
 
 
 def befall(world: World, event: str, slot: Slot) -> None:
@@ -232,6 +243,8 @@ def settle_down(watcher: Watcher) -> None:
     wanted = {(seat.slot, seat.place) for seat in decision.seats}
     assert wanted == {(pod.slot, pod.place) for one in world.clusters.values() for pod in one.pods.values()}
     assert all(world.is_up(pod) for one in world.clusters.values() for pod in one.pods.values())
+    asked = {request.id for request in world.group.spec.requests}
+    assert asked <= {entry.id for entry in decision.state.requests if entry.over}, "somebody still waits"
     term = world.pod("trainer", 0).term
     assert term is not None
     assert term >= world.reports.get(Slot("trainer", 0), {}).get("term", 0), "it knows of a later one than itself"
