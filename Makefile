@@ -7,6 +7,12 @@ VENV := .venv/bin
 KUBE ?= default
 EXAMPLES ?= 10
 ARGS ?=
+IMAGE_PREFIX ?= syncgroup
+TAG ?=
+ENGINE ?=
+BASE_IMAGE ?=
+BUILD_IMAGE ?=
+VARIANTS ?=
 PYTEST := $(VENV)/python -m pytest
 # What is too slow for the fast stage, and where it runs instead: `test-codec`, `test-runtime`.
 WITH_TORCH := tests/hostile tests/unit/kernels tests/unit/library tests/unit/gpu_worker tests/unit/examples
@@ -26,6 +32,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: setup ## The whole idea in minutes: three regions, RL over them, what breaks and heals (ARGS=--keep leaves it running)
+	@$(VENV)/python -m tools.kube build jaeger || echo "the demo will have no traces"
 	@$(VENV)/python -m tools.demo $(ARGS)
 
 .PHONY: grpo
@@ -65,6 +72,8 @@ requirements: setup ## After a change of dependencies in pyproject.toml: pin the
 	@for extra in operator sidecar library examples dev; do \
 	  uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit 1; done
+	@uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
+	  --constraint requirements/dev.txt - -o requirements/build.txt <<< "hatchling>=1.27"
 
 ##@ While working
 
@@ -82,6 +91,7 @@ lint: setup ## ruff, layers, shell scripts, sizes, banned words
 	@$(VENV)/python -m tools.checks.sizes
 	@$(VENV)/python -m tools.checks.words
 	@$(VENV)/python -m tools.checks.purity
+	@$(VENV)/python -m tools.images check
 	@$(VENV)/shellcheck .ci/run
 
 .PHONY: types
@@ -90,7 +100,7 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu $(WITH_TORCH) $(WITH_PROCESSES)) \
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu tests/images $(WITH_TORCH) $(WITH_PROCESSES)) \
 	  $(COVERAGE) $(ARGS)
 
 .PHONY: test-properties
@@ -108,7 +118,7 @@ test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
-	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images $(ARGS)
 
 .PHONY: test-links
 test-links: setup ## Tests of the link emulator, which measures rates and so runs alone
@@ -146,6 +156,17 @@ verify: setup ## Regenerate what is generated; the difference must be empty
 
 .PHONY: checks
 checks: lint types verify
+
+##@ Images
+
+.PHONY: images
+images: setup ## Build them with docker, podman or buildah: IMAGE_PREFIX=REGISTRY/PROJECT TAG=1 BASE_IMAGE=… VARIANTS="operator cuda"
+	@$(VENV)/python -m tools.images build --prefix "$(IMAGE_PREFIX)" --tag "$(TAG)" --engine "$(ENGINE)" \
+	  --base-image "$(BASE_IMAGE)" --build-image "$(BUILD_IMAGE)" $(VARIANTS)
+
+.PHONY: test-images
+test-images: setup ## Build them without a daemon, run each in a container and on real nodes (root and Debian; else skips)
+	@SYNCGROUP_IMAGES="$(VARIANTS)" $(PYTEST) -q tests/images $(ARGS)
 
 ##@ A local multi-region Kubernetes
 

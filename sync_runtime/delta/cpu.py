@@ -16,7 +16,7 @@ from sync_runtime.tensors.blocks import Block, Piece
 from sync_runtime.tensors.digest import ZERO, Digest, TensorKeys, tensor_keys
 from sync_runtime.tensors.jit import compiled
 from sync_runtime.tensors.layout import Layout
-from sync_runtime.tensors.sparse import U32, Bits, SparseBlock
+from sync_runtime.tensors.sparse import U32, Bits, SparseBlock, within
 
 U64 = NDArray[np.uint64]
 
@@ -67,12 +67,12 @@ def staged_digest(positions: U32, old: Bits, new: Bits, block: Block, layout: La
     """What a staged block adds to the digests of its tensors; `old` and `new` are the elements at the positions."""
     found, first = {}, 0
     for piece in block.pieces:
-        begin, end = np.searchsorted(positions, (first, first + piece.num_elements))
+        inside = within(positions, first, piece.num_elements)
         tensor = tensor_keys(layout.tensors[piece.tensor])
         a, b = _sparse_digest(
-            positions[begin:end],
-            old[begin:end],
-            new[begin:end],
+            positions[inside],
+            old[inside],
+            new[inside],
             first,
             max(1, piece.num_cols),
             piece.row_start,

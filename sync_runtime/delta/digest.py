@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sync_runtime.tensors.blocks import Block, Piece
 from sync_runtime.tensors.digest import ZERO, Digest, TensorKeys, tensor_keys, total
 from sync_runtime.tensors.layout import Layout
-from sync_runtime.tensors.sparse import U32, Bits
+from sync_runtime.tensors.sparse import U32, Bits, within
 
 U64 = NDArray[np.uint64]
 GOLDEN = 0x9E3779B97F4A7C15
@@ -47,7 +47,7 @@ def sparse_digest(positions: U32, old: Bits, new: Bits, block: Block, layout: La
     step = mixed(new) - mixed(old)
     found, first = {}, 0
     for piece in block.pieces:
-        inside = slice(*np.searchsorted(positions, (first, first + piece.num_elements)))
+        inside = within(positions, first, piece.num_elements)
         row, col = np.divmod(positions[inside].astype(np.int64) - first, max(1, piece.num_cols))
         found[piece.tensor] = _sum_at(row + piece.row_start, col + piece.col_start, step[inside], layout, piece.tensor)
         first += piece.num_elements

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from sync_runtime.delta.apply import StagedBlock
 from sync_runtime.tensors.bits import BitTensor, gather
-from sync_runtime.tensors.blocks import Block, BlockMap
-from sync_runtime.tensors.sparse import Bits
+from sync_runtime.tensors.blocks import Block, BlockMap, Piece
+from sync_runtime.tensors.sparse import U32, Bits, within
 
 _HEAD = struct.Struct("<IIQ")
 _POSITION_BYTES = 8
@@ -40,45 +40,51 @@ class ListStream:
     def chunks(self) -> Iterator[memoryview]:
         """The records; tensors ascend."""
         for tensor in sorted(self._counts):
-            positions, bits = self._gather(tensor)
-            size = _record_bytes(positions.size, self._width(tensor))
-            record = np.zeros(size, np.uint8)
-            record[: _HEAD.size] = np.frombuffer(_HEAD.pack(tensor, 0, positions.size), np.uint8)
-            middle = _HEAD.size + positions.size * _POSITION_BYTES
-            record[_HEAD.size : middle] = positions.astype("<u8").view(np.uint8)
-            payload = bits.astype(bits.dtype.newbyteorder("<")).view(np.uint8)
-            record[middle : middle + payload.size] = payload
+            count, width = self._counts[tensor], self._width(tensor)
+            record = np.empty(_record_bytes(count, width), np.uint8)
+            record[: _HEAD.size] = np.frombuffer(_HEAD.pack(tensor, 0, count), np.uint8)
+            middle = _HEAD.size + count * _POSITION_BYTES
+            end = middle + count * width
+            record[end:] = 0
+            self._fill(tensor, record[_HEAD.size : middle].view("<u8"), record[middle:end].view(f"<u{width}"))
             yield record.data
 
     def _count(self, block: Block, staged: StagedBlock) -> None:
         starts = _piece_starts(block)
         for at, piece in enumerate(block.pieces):
-            first, last = np.searchsorted(staged.positions, starts[at : at + 2])
-            if last > first:
+            inside = within(staged.positions, starts[at], piece.num_elements)
+            count = inside.stop - inside.start
+            if count:
                 self._parts.setdefault(piece.tensor, []).append((block.number, at))
-                self._counts[piece.tensor] = self._counts.get(piece.tensor, 0) + int(last - first)
+                self._counts[piece.tensor] = self._counts.get(piece.tensor, 0) + count
 
-    def _gather(self, tensor: int) -> tuple[Positions, Bits]:
-        cols = self._blocks.layout.tensors[tensor].cols
-        positions, bits = [], []
+    def _fill(self, tensor: int, where: Positions, what: Bits) -> None:
+        """A tensor's entries, into the memory of its record."""
+        cols, done, tiled = self._blocks.layout.tensors[tensor].cols, 0, False
         for number, at in self._parts[tensor]:
             block, staged = self._blocks.block(number), self._staged[number]
             starts, piece = _piece_starts(block), block.pieces[at]
-            first, last = np.searchsorted(staged.positions, starts[at : at + 2])
-            inside = staged.positions[first:last].astype(np.uint64) - np.uint64(starts[at])
-            rows, across = np.divmod(inside, np.uint64(piece.num_cols))
-            positions.append(
-                (rows + np.uint64(piece.row_start)) * np.uint64(cols) + across + np.uint64(piece.col_start)
-            )
-            bits.append(staged.bits[first:last])
-        where, what = np.concatenate(positions), np.concatenate(bits)
-        if where.size > 1 and not bool(np.all(where[1:] > where[:-1])):  # tiles beside each other interleave
+            inside = within(staged.positions, starts[at], piece.num_elements)
+            part = slice(done, done + inside.stop - inside.start)
+            _to_tensor(staged.positions[inside], starts[at], piece, cols, where[part])
+            what[part] = staged.bits[inside]
+            done, tiled = part.stop, tiled or piece.num_cols != cols
+        if tiled and not bool(np.all(where[1:] > where[:-1])):  # tiles beside each other interleave
             order = np.argsort(where, kind="stable")
-            where, what = where[order], what[order]
-        return where, what
+            where[:], what[:] = where[order], what[order]
 
     def _width(self, tensor: int) -> int:
         return self._blocks.layout.tensors[tensor].dtype.width_bits // 8
+
+
+def _to_tensor(positions: U32, start: int, piece: Piece, cols: int, out: Positions) -> None:
+    """Positions in a block's index, as positions in the tensor."""
+    if piece.num_cols == cols:  # whole rows: all of them move alike, down or up
+        moved = (piece.row_start * cols - start) % (1 << 64)
+        np.add(positions, np.uint64(moved), out=out, dtype=np.uint64)
+        return
+    rows, across = np.divmod(positions.astype(np.uint64) - np.uint64(start), np.uint64(piece.num_cols))
+    np.add((rows + np.uint64(piece.row_start)) * np.uint64(cols), across + np.uint64(piece.col_start), out=out)
 
 
 def _piece_starts(block: Block) -> list[int]:

@@ -21,7 +21,7 @@ from sync_runtime.local.ranges import from_ranges
 from sync_runtime.session.lists import ListStream, whole_blocks
 from sync_runtime.session.machine import Machine, ServiceEffect, ServiceEvent, ServiceState
 from sync_runtime.session.mirror import Mirror
-from sync_runtime.session.stager import Stager
+from sync_runtime.session.stager import Stager, off_the_loop
 from sync_runtime.session.weights import EngineWeights
 from sync_runtime.tensors.blocks import BlockMap
 
@@ -238,7 +238,7 @@ class Scrubber:
         ref = local.VersionRef(live.lineage, live.seq)
         stream = ListStream(mirror.blocks, whole_blocks(mirror.blocks, mirror.bound(), blocks))
         message = local.Stage(live.lineage, live.seq, weights.digest or "", None, ref, "list", stream.size_bytes)
-        await self._context.stager.hand_over(library, message, stream.chunks(), self._taken)
+        await self._context.stager.hand_over(library, message, off_the_loop(stream.chunks()), self._taken)
 
     async def _mend(self, library: Library) -> None:
         """The trainer's bits, which a signed anchor of these blocks brings."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class Stager:
         self,
         library: Library,
         message: local.Stage,
-        chunks: Iterable[memoryview] | AsyncIterable[bytes],
+        chunks: Iterable[memoryview] | AsyncIterable[bytes | memoryview],
         taken: Callable[[], None] | None = None,
     ) -> None:
         """Sends a stream and waits for STAGED, with which `taken` is called; raises what the library answered else."""
@@ -103,7 +103,7 @@ class Stager:
         stream = ListStream(stages.mirror.blocks, layer.staged)
         message = self._message(stored, base, "list", stream.size_bytes)
         try:
-            await self.hand_over(library, message, stream.chunks(), self._staged(stored))
+            await self.hand_over(library, message, off_the_loop(stream.chunks()), self._staged(stored))
         except SyncError:
             stages.unstage(self._weights.newest or stages.active)
             raise
@@ -159,7 +159,7 @@ class Stager:
         message = self._message(stored, live, "list", stream.size_bytes)
         weights.replacement = (stored.key.target, mirror)
         try:
-            await self.hand_over(library, message, stream.chunks(), self._staged(stored))
+            await self.hand_over(library, message, off_the_loop(stream.chunks()), self._staged(stored))
         except SyncError:
             weights.replacement = None
             mirror.remove()
@@ -221,6 +221,12 @@ def _differences(old: Mirror, new: Mirror) -> dict[int, StagedBlock]:
 def is_step(label: str) -> bool:
     """Whether a manifest's label is a trainer's number."""
     return label.isascii() and label.isdecimal() and len(label) < 16
+
+
+async def off_the_loop(chunks: Iterator[memoryview]) -> AsyncIterator[memoryview]:
+    """Each made in a thread: workers ask for tasks and bring results on the loop meanwhile."""
+    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        yield chunk
 
 
 def _cut(view: memoryview) -> Iterable[memoryview]:

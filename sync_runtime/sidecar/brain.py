@@ -35,6 +35,7 @@ from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.admission import ChildPolicy, Standing
 from sync_runtime.sidecar.parts import lease_of, release
 from sync_runtime.sidecar.plans import PlanWatch, check_role
+from sync_runtime.sidecar.pushed import Pushed
 from sync_runtime.sidecar.reports import TroubleOf, no_trouble
 from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.sidecar.stage_times import StageTimes
@@ -114,7 +115,7 @@ class Sidecar:
         self.links = LinkBook(settings)
         self.tracing = Tracing(settings, self.plans, environment, self.release)
         self.traces = self.tracing.traces
-        self.stage_times = StageTimes()
+        self.stage_times, self._pushed = StageTimes(), Pushed()
         self.role: Trainer | Rollout = Trainer(self) if settings.role == "trainer" else Rollout(self)
         # In a pod the volume decides who reaches the socket, and the user's image may run under any uid.
         limits = LocalLimits(ring_bytes=settings.ring_bytes, any_uid=bool(settings.pod_uid))
@@ -177,6 +178,13 @@ class Sidecar:
     def trouble(self) -> tuple[str, str] | None:
         """What is wrong around the weights, in a word and a sentence; None: nothing."""
         return self._trouble() or (None if self.worker is None else self.worker.trouble)
+
+    def all_refusals(self) -> dict[str, int]:
+        """Counts by reason, from all sides."""
+        found = Counter(self.refusals)
+        if isinstance(self.role, Rollout):
+            found.update(self.role.receiver.refusals)
+        return dict(found)
 
     # --- libraries ---------------------------------------------------------------------------------------------------
 
@@ -336,6 +344,7 @@ class Sidecar:
             self.drain()
         sending = {key for view in self.distributor.children for key in view.transfers.values()}
         self.tracing.tidy(sending, self.role.awaits())
+        self._pushed.look(self)
         await self.role.keep_house()
 
     def drain(self) -> bool:

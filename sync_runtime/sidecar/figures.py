@@ -18,13 +18,13 @@ from sync_runtime.sidecar.rollout import Rollout
 from sync_runtime.tensors.layout import parse_layout
 
 
-def readings_of(sidecar: Sidecar, refusals: dict[str, int]) -> Iterator[Reading]:
+def readings_of(sidecar: Sidecar) -> Iterator[Reading]:
     """All figures, in the order of the table."""
     yield from _life(sidecar)
     yield from _versions(sidecar)
     yield from _payload(sidecar)
     yield from _links(sidecar)
-    yield from (Reading(names.REFUSALS, count, (reason,)) for reason, count in sorted(refusals.items()))
+    yield from (Reading(names.REFUSALS, count, (reason,)) for reason, count in sorted(sidecar.all_refusals().items()))
     yield from sidecar.role.work.readings()
 
 

@@ -28,6 +28,7 @@ from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.tracing import received_attributes
 from sync_runtime.sidecar.work import RolloutWork
+from sync_runtime.telemetry.names import PAUSE_DURATION, SYNC_DURATION
 from sync_runtime.telemetry.surface import NO_ATTRIBUTES, Attributes, Fault, fault_of
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
@@ -276,7 +277,10 @@ class Rollout:
         return line
 
     def _received(self, key: ObjectKey) -> None:
-        attributes = received_attributes(self._sidecar.spool.stored(key), self.receiver.parent)
+        stored = self._sidecar.spool.stored(key)
+        attributes = received_attributes(stored, self.receiver.parent)
+        if stored is not None:
+            self._sidecar.tracing.received(stored.size_bytes)
         self._timed(RECEIVE, key.target, self._since_begin_us(key), attributes=attributes)
 
     def _refused(self, key: ObjectKey, error: SyncError | IdentityError) -> None:
@@ -310,14 +314,16 @@ class Rollout:
             self._count(stage, version, spent_us)
 
     def _count(self, stage: str, version: VersionRef, spent_us: int) -> None:
-        times = self._sidecar.stage_times
+        times, telemetry = self._sidecar.stage_times, self._sidecar.tracing.telemetry
         times.took(stage, spent_us)
         if stage == APPLY:  # that is what generation waits for
             times.paused(spent_us)
+            telemetry.record(PAUSE_DURATION, spent_us / 1e6)
         elif stage == STAGE:
             took_s = self._sync.staged(version, time.monotonic())
             if took_s is not None:
                 times.synced(took_s)
+                telemetry.record(SYNC_DURATION, took_s)
 
 
 def _scrub_answer(answer: tuple[int, bool] | None) -> ScrubAnswer | None:

@@ -18,12 +18,14 @@ from sync_runtime.errors import FormatError
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.parts import origin_of
 from sync_runtime.sidecar.plans import PlanWatch
+from sync_runtime.telemetry.names import RECEIVED_BYTES, REPEATED_BYTES, SENT_BYTES
 from sync_runtime.telemetry.surface import Attributes, Telemetry, joins
 from sync_runtime.telemetry.versions import PlanMark, VersionKey, VersionTraces
 from sync_runtime.transport.events import PayloadDone
 
 CLOSE_S: Final = 0.6
 """The end of a sidecar does not wait longer for a backend: a pod has little time, and versions matter more."""
+_LINK: Final = (words.ATTR_PEER, words.ATTR_FROM_REGION, words.ATTR_TO_REGION)
 _log = logging.getLogger(__name__)
 
 
@@ -81,9 +83,16 @@ class Tracing:
             words.ATTR_FROM_REGION: self._settings.region,
             words.ATTR_TO_REGION: event.link.hello.region,
         }
+        where: Attributes = {name: attributes[name] for name in _LINK}
+        self.telemetry.record(SENT_BYTES, event.size_bytes + event.repeated_bytes, where)
+        self.telemetry.record(REPEATED_BYTES, event.repeated_bytes, where)
         spent_us = int((event.ended_s - event.started_s) * 1e6)
         self.traces.timed(key.lineage, key.target_seq, words.SEND, spent_us, attributes=attributes)
         return key
+
+    def received(self, size_bytes: int) -> None:
+        """All of an object came, and is verified."""
+        self.telemetry.record(RECEIVED_BYTES, size_bytes)
 
     def _planned(self) -> str:
         return self._plans.plan.telemetry.endpoint or ""

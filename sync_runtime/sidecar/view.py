@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sync_runtime.control.exposition import Reading
@@ -115,14 +114,11 @@ class View:
 
     def refusals(self) -> Mapping[str, int]:
         """Counts by reason, from all sides."""
-        found = Counter(self._sidecar.refusals)
-        if isinstance(self._sidecar.role, Rollout):
-            found.update(self._sidecar.role.receiver.refusals)
-        return dict(found)
+        return self._sidecar.all_refusals()
 
     def metrics(self) -> Sequence[Reading]:
         """All figures."""
-        return list(readings_of(self._sidecar, dict(self.refusals())))
+        return list(readings_of(self._sidecar))
 
     @property
     def work(self) -> RolloutWork | None:

@@ -104,6 +104,7 @@ class TrainerWork:
             "queued": ledger.queued,
             "leased": len(ledger.leases),
             "done": ledger.done,
+            "returned": dict(self.desk.returns),
             "workers": [
                 {
                     "member": one.name,
@@ -154,6 +155,7 @@ class RolloutWork:
         self.session = WorkerSession(
             WorkerContext(
                 live=self._live,
+                coming=self._coming,
                 policy=lambda: policy_of(sidecar),
                 is_on=lambda: is_on(sidecar),
                 spawn=sidecar.spawn,
@@ -244,6 +246,14 @@ class RolloutWork:
         if live is None or digest is None or engine.scrubs.passed is not True or engine.state is ServiceState.POISONED:
             return None
         return WorkVersion(live.lineage, live.seq, digest)
+
+    def _coming(self) -> WorkVersion | None:
+        engine, scrub = self._engine, self._engine.scrubs.passed
+        version = engine.staged or (engine.live if scrub is None else None)
+        digest = self._sidecar.versions.digest(version)
+        if version is None or digest is None or engine.state is ServiceState.POISONED:
+            return None
+        return WorkVersion(version.lineage, version.seq, digest)
 
     def _measured(self, tokens_per_s: float) -> None:
         self._engine.tokens_per_second = round(tokens_per_s)

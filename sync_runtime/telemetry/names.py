@@ -26,7 +26,9 @@ class Metric:
 
 
 STAGE_DURATION: Final = Metric("syncgroup.stage.duration", "histogram", "s", "How long a stage of a version took.")
-SYNC_DURATION: Final = Metric("syncgroup.sync.duration", "histogram", "s", "From publish to activation of a version.")
+SYNC_DURATION: Final = Metric(
+    "syncgroup.sync.duration", "histogram", "s", "From the first word of a version to its staging."
+)
 PAUSE_DURATION: Final = Metric(
     "syncgroup.pause.duration", "histogram", "s", "How long generation paused for a version."
 )

@@ -16,7 +16,7 @@ from sync_runtime.errors import LayoutError
 from sync_runtime.tensors.blocks import Block, Piece
 from sync_runtime.tensors.dtypes import WireDtype, wire_dtype
 from sync_runtime.tensors.layout import Layout
-from sync_runtime.tensors.sparse import Bits
+from sync_runtime.tensors.sparse import Bits, within
 
 _NUMPY_NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "float16": "F16",
@@ -93,19 +93,41 @@ def gather(block: Block, state: Mapping[int, BitTensor]) -> Bits:
 
 def rectangle(piece: Piece, tensor: BitTensor) -> Bits:
     """A piece of a tensor; a view through strides unless it is cast."""
+    return tensor.tile(*_slices(piece))
+
+
+def rectangle_of(piece: Piece, matrix: Bits) -> Bits:
+    """A piece of a matrix, to be written: always a view."""
+    return matrix[_slices(piece)]
+
+
+def _slices(piece: Piece) -> tuple[slice, slice]:
     rows = slice(piece.row_start, piece.row_start + piece.num_rows)
-    return tensor.tile(rows, slice(piece.col_start, piece.col_start + piece.num_cols))
+    return rows, slice(piece.col_start, piece.col_start + piece.num_cols)
 
 
 def scatter(block: Block, state: Mapping[int, BitTensor], positions: Any, bits: Bits) -> None:
-    """Writes absolute bits into a block's elements. Doing it twice does nothing more."""
+    """Writes absolute bits into a block's elements, at positions that ascend. Doing it twice does nothing more."""
     first = 0
     for piece in block.pieces:
-        inside = (positions >= first) & (positions < first + piece.num_elements)
-        local = positions[inside].astype(np.int64) - first
-        row, col = np.divmod(local, piece.num_cols)
-        state[piece.tensor].matrix[row + piece.row_start, col + piece.col_start] = bits[inside]
+        inside = within(positions, first, piece.num_elements)
+        if inside.stop > inside.start:
+            _write(rectangle_of(piece, state[piece.tensor].matrix), positions[inside], first, bits[inside])
         first += piece.num_elements
+
+
+def _write(tile: Bits, positions: Any, first: int, bits: Bits) -> None:
+    """Into one piece, whose index begins at `first`. Most pieces are whole rows, so that one index is enough."""
+    if bits.size == tile.size:  # all of it
+        tile[...] = bits.reshape(tile.shape)
+        return
+    local = positions.astype(np.int64)
+    local -= first
+    if tile.flags.c_contiguous:
+        tile.reshape(-1)[local] = bits
+    else:
+        row, col = np.divmod(local, tile.shape[1])
+        tile[row, col] = bits
 
 
 def bind(layout: Layout, state: State, *, writable: bool = False) -> dict[int, BitTensor]:

@@ -25,6 +25,15 @@ class SparseBlock(NamedTuple):
         return int(self.positions.size)
 
 
+def within(positions: U32, first: int, count: int) -> slice:
+    """Which of some ascending positions lie in the `count` indices from `first`.
+
+    In the positions' own type: numpy would otherwise copy all of them into a wider one, for two look-ups.
+    """
+    begin, end = np.searchsorted(positions, np.array((first, first + count), positions.dtype))
+    return slice(int(begin), int(end))
+
+
 def inverted(delta: SparseBlock, width_bits: int) -> SparseBlock:
     """The way back: negation mod 2^w."""
     mask = np.uint32(0xFFFFFFFF >> (32 - width_bits))

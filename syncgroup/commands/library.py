@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Copy or print."""
     try:
-        say(library_hash() if options.hash else str(_copied(options.output)))
+        say(library_hash() if options.hash else str(copied(options.output)))
     except (OSError, shutil.Error) as error:
         what = "read" if options.hash else f"copied to {options.output}"
         raise CommandError(f"the library cannot be {what}: {error}") from error
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 def library_hash() -> str:
     """Of this installation's library."""
-    return hash_of(_source())
+    return hash_of(source())
 
 
 def hash_of(folder: Path) -> str:
@@ -62,18 +62,19 @@ def hash_of(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _copied(output: Path) -> Path:
-    """Whole or not at all: the folder appears when everything is in it."""
+def copied(output: Path) -> Path:
+    """The copy, whole or not at all: the folder appears when everything is in it."""
     if not output.exists():
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as partial:
             whole = Path(partial, "whole")
-            shutil.copytree(_source(), whole / PACKAGE, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            shutil.copytree(source(), whole / PACKAGE, ignore=shutil.ignore_patterns(*LEFT_OUT))
             whole.rename(output)
     return output
 
 
-def _source() -> Path:
+def source() -> Path:
+    """The package of this installation."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise CommandError(f"the package {PACKAGE} is not installed here: pip install syncgroup")

@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _look(options: argparse.Namespace) -> GroupFacts:
     target = target_of(options)
+    others = others_of(options, target)
     async with reached(target) as cluster:
         body = await find_group(cluster, target, options.name)
-        return await read_facts(cluster, body, plans=True, others=others_of(options, target))
+        return await read_facts(cluster, body, plans=True, others=others)

@@ -30,7 +30,8 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     target = target_of(options)
+    wanted_id = request_id(options, "replace")
     async with reached(target) as cluster:
         group, member = find_member(await list_groups(cluster, target), options.member)
-        wanted = Request(id=request_id(options, "replace"), type="Replace", member=member)
+        wanted = Request(id=wanted_id, type="Replace", member=member)
         return await begin(cluster, target, group.key.name, wanted, options)

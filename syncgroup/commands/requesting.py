@@ -50,7 +50,7 @@ async def begin(cluster: Cluster, target: Target, name: str, wanted: Request, op
     done: list[Asked] = []
 
     def change(group: SyncGroup) -> Sequence[Mapping[str, Any]]:
-        done[:] = [asked(group, wanted)]  # the last try counts
+        done[:] = [asked(group, wanted, own_id=options.id is not None)]  # the last try counts
         return done[0].requests
 
     group = await ask(cluster, target, name, change)

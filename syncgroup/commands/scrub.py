@@ -7,7 +7,7 @@ import asyncio
 
 from sync_runtime.contract.requests import Request
 from syncgroup.commands.requesting import add_request_options, begin, request_id
-from syncgroup.looking.reading import find_group, reached
+from syncgroup.looking.reading import reached
 from syncgroup.looking.targets import add_target_options, target_of
 
 
@@ -29,7 +29,6 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     target = target_of(options)
+    wanted = Request(id=request_id(options, "scrub"), type="Scrub")
     async with reached(target) as cluster:
-        await find_group(cluster, target, options.name)
-        wanted = Request(id=request_id(options, "scrub"), type="Scrub")
         return await begin(cluster, target, options.name, wanted, options)

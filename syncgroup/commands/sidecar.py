@@ -12,6 +12,8 @@ from pathlib import Path
 
 from sync_runtime.contract import names
 from sync_runtime.errors import SyncError
+from syncgroup import selftest
+from syncgroup.commands import version
 from syncgroup.errors import CommandError
 
 RUNTIME = "sync_runtime.sidecar"
@@ -25,10 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="group.toml", help="the group's file; in a pod the environment is used instead"
     )
     parser.add_argument("--member", metavar="NAME", help="which member of the file this is")
+    parser.add_argument("--version", action="store_true", help="print the version and do nothing else")
+    parser.add_argument("--self-test", action="store_true", help="say whether this installation is whole, and end")
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs until it is told to stop; what keeps it from starting is one sentence."""
+    if options.version:
+        return version.run(options)
+    if options.self_test:
+        return selftest.run(dict(os.environ))
     if (options.config is None) != (options.member is None):
         raise CommandError("--config and --member belong together: which member of the file is this?")
     if options.config is None and names.ENV_GROUP not in os.environ:

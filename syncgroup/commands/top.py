@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+from collections.abc import Mapping
 
 from syncgroup.errors import CommandError
 from syncgroup.looking.documents import add_output_option, rendered
@@ -45,11 +46,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace, target: Target, *, live: bool) -> None:
+    others = others_of(options, target)
     async with reached(target) as cluster:
         wide = options.output == "wide"
 
         async def lines() -> list[str]:
-            groups = await _look(cluster, target, options)
+            groups = await _look(cluster, target, options, others)
             if options.name is not None:
                 return group_lines(groups[0], wide=wide, colour=has_colour())
             if not groups:
@@ -60,14 +62,15 @@ async def _run(options: argparse.Namespace, target: Target, *, live: bool) -> No
         if live:
             await show_live(lines, options.every)
         elif options.output in ("json", "yaml"):
-            documents = [group_document(one) for one in await _look(cluster, target, options)]
+            documents = [group_document(one) for one in await _look(cluster, target, options, others)]
             say(rendered(documents[0] if options.name is not None else {"groups": documents}, options.output))
         else:
             show(await lines())
 
 
-async def _look(cluster: Cluster, target: Target, options: argparse.Namespace) -> list[GroupFacts]:
-    others = others_of(options, target)
+async def _look(
+    cluster: Cluster, target: Target, options: argparse.Namespace, others: Mapping[str, Target]
+) -> list[GroupFacts]:
     if options.name is not None:
         return [await read_facts(cluster, await find_group(cluster, target, options.name), others=others)]
     bodies = await list_bodies(cluster, target)

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     """Ask, and print."""
     group = asyncio.run(_group(options))
     base = backend_of(group, options.backend)
-    document = _fetch(base, search_path(group_uid=str(group.metadata.uid), seq=options.version))
+    document = fetched(base, search_path(group_uid=str(group.metadata.uid), seq=options.version))
     try:
         trace = newest(read_traces(document))
     except TraceDocumentError as error:
@@ -88,7 +88,8 @@ def backend_of(group: SyncGroup, given: str | None) -> str:
     return base.rstrip("/")
 
 
-def _fetch(base: str, path: str) -> Any:
+def fetched(base: str, path: str) -> Any:
+    """What the backend answers; raises CommandError."""
     try:
         with urllib.request.urlopen(base + path, timeout=TIMEOUT_S) as answer:  # noqa: S310 the scheme was checked
             data = answer.read(MAX_ANSWER_BYTES + 1)

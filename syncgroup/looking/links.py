@@ -102,8 +102,9 @@ def _of_report(name: str, link: LinkReport, receiver: str) -> LinkRow:
 
 def _with_plan(row: LinkRow, link: LinkPlan) -> LinkRow:
     streams, sizes = link.streams, link.bucket_bytes
+    noun = "stream" if streams.seed == 1 else "streams"
     planned = (
-        f"{link.codec}, {streams.seed} streams ({streams.min} to {streams.max}), buckets of {sizes.seed / MIB:g} MiB "
+        f"{link.codec}, {streams.seed} {noun} ({streams.min} to {streams.max}), buckets of {sizes.seed / MIB:g} MiB "
         f"({sizes.min / MIB:g} to {sizes.max / MIB:g})"
     )
     values = {name: getattr(row, name) for name in LinkRow.__dataclass_fields__}

@@ -24,14 +24,17 @@ class Asked(NamedTuple):
     """Somebody asked for the same before, and it is not over."""
 
 
-def asked(group: SyncGroup, wanted: Request) -> Asked:
-    """The spec's requests with this one among them. What is over makes room; nothing is asked for twice."""
+def asked(group: SyncGroup, wanted: Request, *, own_id: bool = False) -> Asked:
+    """The spec's requests with this one among them; what is over makes room.
+
+    Nothing is asked for twice while it is under way, unless the person gave it an id of its own.
+    """
     states = {one.id: one.state for one in (group.status.requests if group.status is not None else ())}
     kept = [one for one in group.spec.requests if states.get(one.id, "Waiting") in _OPEN]
     same = next((one for one in group.spec.requests if one.id == wanted.id), None)
     if same is not None and (same.type, same.member) != (wanted.type, wanted.member):
         raise CommandError(f"the id {wanted.id} is taken by another request: give another --id")
-    if same is None:
+    if same is None and not own_id:
         same = next((one for one in kept if (one.type, one.member) == (wanted.type, wanted.member)), None)
     if same is not None:
         return Asked([one.to_document() for one in group.spec.requests], same.id, again=True)

@@ -42,7 +42,7 @@ def group_lines(facts: GroupFacts, *, wide: bool = False, colour: bool = False) 
     lines += ["", *table(_WIDE_MEMBER_HEADS if wide else _MEMBER_HEADS, rows, colour=colour)]
     if len(shown) < len(facts.members):
         lines.append(painted(f"and {len(facts.members) - len(shown)} more: -o wide", "dim", colour=colour))
-    lines += [painted(f"note: {clean(one)}", "dim", colour=colour) for one in facts.unseen]
+    lines += [painted(f"note: {clean(one)}", "dim", colour=colour) for one in (*_hidden(facts), *facts.unseen)]
     return lines
 
 
@@ -63,6 +63,13 @@ def lag_of(facts: GroupFacts, version: Version | None) -> int | None:
     if newest is None or version is None or newest.lineage != version.lineage:
         return None
     return max(newest.seq - version.seq, 0)
+
+
+def _hidden(facts: GroupFacts) -> Iterator[str]:
+    """Members of other clusters are not on this API server."""
+    blind = {one.cluster for one in facts.members if one.pod is None and one.report is None} - {names.LOCAL_CLUSTER}
+    for cluster in sorted(blind):
+        yield f"members in {cluster} are seen with --remote {cluster}=CONTEXT, a context of yours for that cluster"
 
 
 def _head(facts: GroupFacts, *, colour: bool) -> Iterator[str]:

@@ -35,6 +35,8 @@ class Finding:
     weight: Weight
     reason: str
     sentence: str
+    meaning: str = ""
+    """What that means to a person; empty where the sentence says it all."""
     commands: tuple[str, ...] = ()
 
 
@@ -79,7 +81,9 @@ def answer_lines(answer: Answer, *, colour: bool = False) -> list[str]:
     """For a person."""
     tone: Tone = "good" if answer.healthy else "bad"
     lines = [painted(clean(answer.headline), tone, colour=colour)]
-    lines += [f"  {painted('•', _TONES[one.weight], colour=colour)} {clean(one.sentence)}" for one in answer.findings]
+    for one in answer.findings:
+        lines.append(f"  {painted('•', _TONES[one.weight], colour=colour)} {clean(one.sentence)}")
+        lines += [f"    → {one.meaning}"] if one.meaning else []
     commands = answer.next_commands
     if commands:
         lines += ["", "next:", *(f"  {painted(clean(one), 'strong', colour=colour)}" for one in commands)]
@@ -94,7 +98,13 @@ def answer_document(facts: GroupFacts, answer: Answer) -> dict[str, Any]:
         "healthy": answer.healthy,
         "headline": answer.headline,
         "findings": [
-            {"weight": one.weight, "reason": one.reason, "sentence": one.sentence, "commands": list(one.commands)}
+            {
+                "weight": one.weight,
+                "reason": one.reason,
+                "sentence": one.sentence,
+                "meaning": one.meaning,
+                "commands": list(one.commands),
+            }
             for one in answer.findings
         ],
         "next": list(answer.next_commands),
@@ -119,7 +129,7 @@ def _unseen_spec(facts: GroupFacts) -> Iterator[Finding]:
     if facts.group.spec.managed_by != "syncgroup.dev/operator":
         yield _finding("cause", reasons.MANAGED_ELSEWHERE, f"spec.managedBy is {facts.group.spec.managed_by}", words)
     else:
-        yield Finding("cause", "NotObserved", sentence, commands)
+        yield Finding("cause", "NotObserved", sentence, commands=commands)
 
 
 def _conditions(facts: GroupFacts) -> Iterator[Finding]:
@@ -210,7 +220,7 @@ def _events(facts: GroupFacts) -> Iterator[Finding]:
 
 def _finding(weight: Weight, reason: str, sentence: str, words: Mapping[str, str]) -> Finding:
     advice = advice_for(reason)
-    return Finding(weight, reason, f"{sentence.rstrip('. ')}: {advice.meaning}", tuple(_filled(advice, words)))
+    return Finding(weight, reason, sentence, advice.meaning, tuple(_filled(advice, words)))
 
 
 def _filled(advice: Advice, words: Mapping[str, str]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def test_a_group_becomes_ready_with_a_plan_that_its_members_can_follow(operator:
     assert {member["name"] for member in plan["members"]} == {trainer, *(group.name_of("near", i) for i in range(3))}
     assert all(member["parents"] for member in plan["members"] if member["role"] == "Rollout")
     assert plan["trainer"]["member"] == trainer
-    here = f'group_namespace="{group.namespace}",group="demo"'
+    here = f'group="demo",group_namespace="{group.namespace}"'
     figures = operator.metrics()
     assert (figures[f"syncgroup_group_ready{{{here}}}"], figures[f"syncgroup_group_term{{{here}}}"]) == (1, 1)
     assert {name.partition("{")[0] for name in figures if not name.endswith("_created")} <= _scraped_names()

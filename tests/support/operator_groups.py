@@ -125,6 +125,6 @@ def _beat(worker: MemberDriver, told: MemberDriver, stop: threading.Event, every
     try:
         while not stop.wait(every_s):
             worker.silent = told.silent
-            worker.beat()
+            worker.beat(**told.report)
     finally:
         worker.close()

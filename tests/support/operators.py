@@ -122,6 +122,8 @@ class MemberDriver:
         self.region = region
         self.namespace = namespace
         self.silent: set[str] = set()
+        self.report: dict[str, Any] = {}
+        """What reports say besides, from the next renewal on."""
         self.duration_s = 5
         self.clock_ahead_s = 0.0
         """How wrong the clock of these members is."""

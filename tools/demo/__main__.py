@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sync_runtime.telemetry.waterfall import Trace, to_svg, to_text
 from tools.demo import group, page, summary
 from tools.demo.nodes import Nodes
 from tools.demo.planes import Planes
@@ -113,13 +114,23 @@ def _show(place: Place, options: argparse.Namespace, terminal: Terminal, began_s
         terminal.say(f"What was going on is in {options.out / TROUBLE}.")
         raise
     finally:
-        _write_page(place, stage.record, options.out / PAGE, time.monotonic() - began_s)
+        _write_page(place, stage.record, options.out / PAGE, time.monotonic() - began_s, None)
+    trace = _trace(place, stage.record)
+    _write_page(place, stage.record, options.out / PAGE, time.monotonic() - began_s, trace)
     further = [f"open {options.out / PAGE}", *(place.look_further() if options.keep else _without_keeping())]
-    terminal.say(summary.text(stage.record, group.full_bytes(), time.monotonic() - began_s, further))
+    waterfall = () if trace is None else to_text(trace, width=min(shutil.get_terminal_size((110, 24)).columns - 2, 140))
+    took_s = time.monotonic() - began_s
+    terminal.say(summary.text(stage.record, group.full_bytes(), took_s, further, trace=waterfall))
 
 
-def _write_page(place: Place, record: Record, path: Path, took_s: float) -> None:
-    path.write_text(page.page(record, group.full_bytes(), took_s, place.look_further()))
+def _trace(place: Place, record: Record) -> Trace | None:
+    """Of the last version, which everybody has."""
+    return None if record.scene.ended is None else place.trace(record.scene.ended.seq)
+
+
+def _write_page(place: Place, record: Record, path: Path, took_s: float, trace: Trace | None) -> None:
+    svg = None if trace is None else to_svg(trace)
+    path.write_text(page.page(record, group.full_bytes(), took_s, place.look_further(), svg))
 
 
 def _without_keeping() -> list[str]:

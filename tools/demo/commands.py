@@ -21,6 +21,13 @@ from tools.kube import build, catalog
 CHART = REPOSITORY / "charts" / "syncgroup"
 HELM_TIMEOUT_S = 150
 REGISTER_TIMEOUT_S = 90.0
+FURTHER = (
+    f"kubectl get syncgroups -n {group.NAMESPACE} -w",
+    f"kubectl describe syncgroup {group.NAME} -n {group.NAMESPACE}",
+    f"kubectl syncgroup top {group.NAME} -n {group.NAMESPACE}",
+    f"kubectl syncgroup why {group.NAME} -n {group.NAMESPACE}",
+)
+"""What somebody who wants to see more may say."""
 
 
 def helm_install(hub: RegionHandle, values: Mapping[str, Any], home: Path, *, wait: bool) -> None:

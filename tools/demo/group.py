@@ -27,7 +27,7 @@ RELEASE: Final = "syncgroup"
 STOP_FILE: Final = "/run/grpo/stop"
 WIRE_BYTES: Final = 2
 """Of an element: bf16."""
-RUN: Final = replace(TINY, steps=100_000, groups=6, samples=16, ahead=1, width=192, layers=2, learning_rate=5e-4)
+RUN: Final = replace(TINY, steps=100_000, groups=10, samples=16, ahead=1, width=128, layers=2, learning_rate=8e-4)
 """Enough steps that only the stop file ends it. A model whose versions are large enough to be seen on a slow link."""
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sync_runtime.contract import names
-from tools.demo import commands, freeze, group, pictures
+from sync_runtime.telemetry.waterfall import Trace
+from tools.demo import commands, freeze, group, pictures, tracing
 from tools.demo.facts import Document
 from tools.demo.story import FAR, HUB, SHAPES, THIN, WORSE
 from tools.devcluster import client
@@ -26,13 +27,14 @@ class Nodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._endpoint: str | None = None
         self.regions = cluster.regions
         self.silent: set[str] = set()
 
     @classmethod
     def start(cls, folder: Path, say: Say, *, keep: bool) -> Nodes:
         """Images, clusters, the chart, registrations; the group is not there yet."""
-        chosen = pictures.choose(folder, say)
+        chosen, jaeger = pictures.choose(folder, say), tracing.program(say)
         regions = parse_regions(",".join((HUB, THIN, FAR)))
         config = ClusterConfig(
             directory=folder / "cluster", level=Level.NODES, regions=regions, images=tuple(chosen.archives),
@@ -48,6 +50,7 @@ class Nodes:
             commands.helm_install(hub, values, folder / "helm", wait=True)
             say(f"syncgroup cluster register {THIN}; syncgroup cluster register {FAR}")
             commands.register(hub, [one for name, one in made.regions.items() if name != HUB])
+            made._trace_into(jaeger, say)
         except BaseException:
             cluster.down()
             raise
@@ -60,7 +63,7 @@ class Nodes:
 
     def apply(self) -> None:
         """The group, as `kubectl apply` has it."""
-        commands.apply_group(self.regions[HUB], group.runnable(group.load()))
+        commands.apply_group(self.regions[HUB], group.runnable(group.load(), endpoint=self._endpoint))
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -73,6 +76,21 @@ class Nodes:
     def control(self, member: str, path: str) -> Document:
         """Through the API server, which reaches the pod."""
         return self._ask(member, f"{self._pod(member)}:{names.CONTROL_PORT}/proxy{path}")
+
+    def trace(self, seq: int) -> Trace | None:
+        """The trace of a version; None: there is no backend, or it has none."""
+        hub = self.regions[HUB]
+        uid = tracing.group_uid(hub)
+        return None if self._endpoint is None else tracing.whole_trace(tracing.through(hub), uid, seq, self._members())
+
+    def _trace_into(self, jaeger: Path | None, say: Say) -> None:
+        if jaeger is not None:
+            say("a Jaeger in a pod, for one trace per version")
+            self._endpoint = tracing.install(self.regions[HUB], jaeger)
+
+    @staticmethod
+    def _members() -> int:
+        return len(group.member_names())
 
     def _ask(self, member: str, path: str) -> Document:
         region = group.member_names()[member]
@@ -126,9 +144,14 @@ class Nodes:
 
     def look_further(self) -> list[str]:
         """Commands for somebody who wants to see more."""
-        lines = [f"export KUBECONFIG={self.regions[HUB].kubeconfig}      # the hub; others: {self._others()}"]
-        lines += ["kubectl get syncgroups -n rl -w", "kubectl describe syncgroup demo -n rl", "kubectl get pods -A"]
-        return lines
+        lines = [
+            f"export KUBECONFIG={self.regions[HUB].kubeconfig}   # the hub",
+            *(f"export KUBECONFIG={one.kubeconfig}" for name, one in self.regions.items() if name != HUB),
+            f"export PATH=$PATH:{self._cluster.tools.search_path()}:{Path(sys.executable).parent}",
+            *commands.FURTHER,
+        ]
+        port = f"kubectl port-forward -n {tracing.NAMESPACE} pod/{tracing.NAME} {tracing.QUERY_PORT}"
+        return lines if self._endpoint is None else [*lines, port]
 
     def describe(self) -> str:
         """Everything that helps whoever must find out what went wrong."""
@@ -152,6 +175,3 @@ class Nodes:
     def down(self) -> None:
         """Everything goes."""
         self._cluster.down(timeout_s=60)
-
-    def _others(self) -> str:
-        return ", ".join(str(one.kubeconfig) for name, one in self.regions.items() if name != HUB)

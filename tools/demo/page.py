@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from collections.abc import Callable, Sequence
 
@@ -9,7 +10,7 @@ from tools.demo import charts, summary
 from tools.demo.charts import Chart, Mark, Series
 from tools.demo.facts import Link, Scene
 from tools.demo.stage import Record
-from tools.demo.story import WINDOW
+from tools.demo.story import HUB, WINDOW
 from tools.demo.words import clock
 
 _STYLE = """
@@ -26,7 +27,7 @@ svg text.mark { fill: var(--dim); font-size: 10px }
 table { border-collapse: collapse } td, th { padding: .3rem .8rem; text-align: left; vertical-align: top;
   border-top: 1px solid var(--line) } .good { color: var(--good); font-weight: 600 }
 pre { background: color-mix(in srgb, var(--ink) 7%, transparent); padding: .8rem; overflow-x: auto; font-size: 12px }
-.wide svg { width: 100%; height: auto }
+img { max-width: 100%; background: #fff }
 """
 _INTRODUCTION = (
     "One trainer and a rollout in each of three regions, kept bit-identical while a small transformer learns sums by "
@@ -50,7 +51,7 @@ def page(
         for name, figure in summary.facts_of(record, full_bytes, took_s)
     )
     plots = "".join(f"<div>{charts.draw(one)}</div>" for one in plots_of(record, full_bytes))
-    trace = "" if trace_svg is None else f'<h2>One version, one trace</h2><div class="wide">{trace_svg}</div>'
+    trace = "" if trace_svg is None else _picture(trace_svg)
     commands = html.escape("\n".join(further))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SyncGroup demo</title>'
@@ -63,6 +64,12 @@ def page(
     )
 
 
+def _picture(svg: str) -> str:
+    """As an image, so that its styles stay its own."""
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<h2>One version, one trace</h2><p><img alt="A trace" src="data:image/svg+xml;base64,{data}"></p>'
+
+
 def plots_of(record: Record, full_bytes: int) -> list[Chart]:
     """Reward, payload, lag, capacity, streams; the acts are marks on those over time."""
     marks = [Mark(one.at_s - one.took_s, one.act) for one in record.outcomes]
@@ -73,8 +80,8 @@ def plots_of(record: Record, full_bytes: int) -> list[Chart]:
         ]),
         Chart("bytes of a version, in % of all weights", "version", _payloads(record.scene, full_bytes)),
         Chart("versions behind the trainer", "seconds", _lags(record), marks),
-        Chart("capacity of the links, as measured (Mbit/s)", "seconds", _links(record, _capacity), marks),
-        Chart("streams in use", "seconds", _links(record, lambda link: float(link.streams), stepped=True), marks),
+        Chart("capacity of links between regions, as measured (Mbit/s)", "seconds", _links(record, _capacity), marks),
+        Chart("streams in use between regions", "seconds", _links(record, _streams, stepped=True), marks),
         Chart("versions published", "seconds", [
             Series("", [(one.at_s, float(one.seq)) for one in record.samples if one.seq is not None]),
         ], marks),
@@ -98,7 +105,7 @@ def _lags(record: Record) -> list[Series]:
 
 
 def _links(record: Record, value: Callable[[Link], float | None], *, stepped: bool = False) -> list[Series]:
-    regions = sorted({region for one in record.samples for region in one.links})
+    regions = sorted({region for one in record.samples for region in one.links if region != HUB})
     found = []
     for region in regions:
         points = [(one.at_s, value(one.links[region])) for one in record.samples if region in one.links]
@@ -109,6 +116,10 @@ def _links(record: Record, value: Callable[[Link], float | None], *, stepped: bo
 
 def _capacity(link: Link) -> float | None:
     return None if not link.capacity_bits_per_second else link.capacity_bits_per_second / 1e6
+
+
+def _streams(link: Link) -> float:
+    return float(link.streams)
 
 
 def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support import runtime_loops
+from tools import images
 from tools.devcluster import operatorimage, runtimeimage
 
 
@@ -21,6 +22,10 @@ class Chosen:
 
 def choose(folder: Path, say: Callable[[str], None]) -> Chosen:
     """Images for the operator and the sidecar."""
+    built = images.cached()
+    if built is not None:
+        say("operator and sidecar from the images of this checkout that `make test-images` built")
+        return Chosen(built.operator.reference, built.runtime.reference, tuple(map(str, built.archives)))
     say("operator and sidecar from images made of this checkout and this machine's Python (longer the first time)")
     runtime_loops.ensure()
     operator, runtime = folder / "operator.tar", folder / "runtime.tar"

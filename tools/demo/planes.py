@@ -19,7 +19,9 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.demo import commands, group
+from sync_runtime.telemetry.waterfall import Trace
+from tools import jaeger
+from tools.demo import commands, group, tracing
 from tools.demo.facts import Document
 from tools.demo.localpods import LocalPods
 from tools.demo.story import FAR, HUB, THIN
@@ -27,6 +29,7 @@ from tools.devcluster import client, operatorimage, runtimeimage
 from tools.devcluster.client import Cluster
 from tools.devcluster.config import ClusterConfig, Level, parse_regions
 from tools.devcluster.processes import die_with_parent
+from tools.jaeger import Jaeger
 
 STOP_S = 15.0
 ACCOUNT = "syncgroup-operator"
@@ -45,6 +48,8 @@ class Planes:
         self._ports: dict[str, int] = {}
         self._operator: subprocess.Popen[bytes] | None = None
         self._pods: dict[str, LocalPods] = {}
+        self._jaeger: Jaeger | None = None
+        self._stack = contextlib.ExitStack()
 
     @classmethod
     def start(cls, folder: Path, say: Say, *, keep: bool) -> Planes:
@@ -66,6 +71,9 @@ class Planes:
             commands.register(hub, [one for name, one in made.regions.items() if name != HUB])
             say("the operator as a local process, with the rights that the chart gave it")
             made._start_operator()
+            if tracing.program(say) is not None:
+                say("a Jaeger as a local process, for one trace per version")
+                made._jaeger = made._stack.enter_context(jaeger.running(folder))
         except BaseException:
             made.down()
             raise
@@ -78,7 +86,9 @@ class Planes:
 
     def apply(self) -> None:
         """The group, and whoever runs its pods."""
-        document = group.external(group.load(), "127.0.0.1", self._port(f"{group.trainer_name()}/data"))
+        endpoint = None if self._jaeger is None else self._jaeger.otlp
+        traced = group.runnable(group.load(), endpoint=endpoint)
+        document = group.external(traced, "127.0.0.1", self._port(f"{group.trainer_name()}/data"))
         commands.apply_group(self.regions[HUB], document)
         for name, region in self.regions.items():
             folder = self._folder / "pods" / name
@@ -104,6 +114,13 @@ class Planes:
         except (OSError, ValueError, http.client.HTTPException):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def trace(self, seq: int) -> Trace | None:
+        """The trace of a version; None: there is no backend, or it has none."""
+        if self._jaeger is None:
+            return None
+        uid = tracing.group_uid(self.regions[HUB])
+        return tracing.whole_trace(self._jaeger.ask, uid, seq, len(group.member_names()))
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -141,8 +158,8 @@ class Planes:
         """Commands for somebody who wants to see more."""
         return [
             f"export KUBECONFIG={self.regions[HUB].kubeconfig}",
-            "kubectl get syncgroups -n rl -w",
-            "kubectl describe syncgroup demo -n rl",
+            f"export PATH=$PATH:{self._cluster.tools.search_path()}:{Path(sys.executable).parent}",
+            *commands.FURTHER,
         ]
 
     def describe(self) -> str:
@@ -168,6 +185,7 @@ class Planes:
             except subprocess.TimeoutExpired:
                 self._operator.kill()
                 self._operator.wait()
+        self._stack.close()
         self._cluster.down(timeout_s=60)
         shutil.rmtree(self._folder / "pods", ignore_errors=True)
 
@@ -179,7 +197,7 @@ class Planes:
 
     def _program(self, pod: Document) -> Sequence[str]:
         """The user's program of a pod; its stop file is one of this machine."""
-        words = [sys.executable, *group.arguments(pod)]
+        words = pod["spec"]["containers"][0]["command"]
         return [str(self._stop_file) if word == group.STOP_FILE else word for word in words]
 
     def _start_operator(self) -> None:

@@ -6,6 +6,7 @@ with a sentence that says what was waited for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,10 @@ from tools.demo.words import kib, mbit, millis, percent, size
 
 HUB, THIN, FAR = "us-east", "eu-west", "ap-south"
 SHAPES = {(HUB, THIN): "30ms/40M/0%", (HUB, FAR): "180ms/20M/0%", (THIN, FAR): "130ms/20M/0%"}
-WORSE = "90ms/2M/1%"
-SLOWER_BY = 2.0
-"""A link whose capacity fell by less than this has not been degraded as far as anybody can tell."""
+WORSE = "90ms/1M/1%"
+SLOW_BITS_PER_SECOND = 4e6
+"""A link that is measured at this or less was seen to be degraded: it carries a quarter of that."""
+_MEASURED = re.compile(r"measured ([0-9.e+]+) (G|M)bit/s")
 WINDOW = 10
 NEAR_VERSIONS = 6
 """A member that is no further behind follows."""
@@ -122,9 +124,13 @@ def adapted(before: Scene, now: Scene) -> str | None:
     was, planned = before.plans.get(THIN), now.plans.get(THIN)
     if old is None or new is None or was is None or planned is None:
         return None
-    if not _slower(old, new) or planned.revision <= was.revision or planned.message == was.message:
+    rates = new.capacity_bits_per_second, planned_rate(planned)
+    if any(rate is None or rate > SLOW_BITS_PER_SECOND for rate in rates) or planned.revision <= was.revision:
         return None
-    return f"plan {was.revision} → {planned.revision}: {change(was, planned)}; {planned.message}"
+    return (
+        f"the sender: {new.message}, {old.streams} → {new.streams} streams; "
+        f"plan {was.revision} → {planned.revision}: {change(was, planned)}; {planned.message}"
+    )
 
 
 def replaced(before: Scene, now: Scene) -> str | None:
@@ -220,6 +226,12 @@ def change(was: PlannedLink, now: PlannedLink) -> str:
     return ", ".join(part for part in parts if part) or "its figures"
 
 
+def planned_rate(link: PlannedLink) -> float | None:
+    """Bits a second that the plan rests on, as its reason has it; None where nothing was measured."""
+    match = _MEASURED.search(link.message)
+    return None if match is None else float(match[1]) * (1e9 if match[2] == "G" else 1e6)
+
+
 def described(shape: str) -> str:
     """`90ms/2M/1%` in words."""
     rtt, rate, loss = shape.split("/")
@@ -230,11 +242,6 @@ def described(shape: str) -> str:
 def link_words(link: Link) -> str:
     """A link's figures."""
     return f"{mbit(link.capacity_bits_per_second)}, {millis(link.rtt_micros)}, {percent(link.loss_ppm)} lost"
-
-
-def _slower(old: Link, new: Link) -> bool:
-    was, now = old.capacity_bits_per_second, new.capacity_bits_per_second
-    return bool(was and now and now * SLOWER_BY < was)
 
 
 def _join(before: Scene, now: Scene) -> Delta | None:

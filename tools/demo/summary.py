@@ -56,13 +56,21 @@ def facts_of(record: Record, full_bytes: int, took_s: float) -> list[tuple[str, 
         ("pause", "not measured" if pauses is None else f"{pauses:.0f} ms of generation per version, in the middle"),
         ("reward", f"{first_reward(steps):.2f} → {last_reward(steps):.2f} in {len(steps)} steps"),
         ("tokens", f"{tokens} sampled, {tokens / max(busy_s, 1e-9):.0f} a second"),
-        ("plan", f"revision {record.scene.plan_revision}; {record.scene.replacements_total} rollout replaced"),
+        ("plan", f"revision {record.scene.plan_revision}; members replaced: {record.scene.replacements_total}"),
         ("time", clock(took_s)),
     ]
 
 
-def text(record: Record, full_bytes: int, took_s: float, further: Sequence[str], width: int = 100) -> str:
-    """The summary as it is printed."""
+def text(
+    record: Record,
+    full_bytes: int,
+    took_s: float,
+    further: Sequence[str],
+    *,
+    trace: Sequence[str] = (),
+    width: int = 100,
+) -> str:
+    """The summary as it is printed; `trace`: a version's waterfall."""
     lines = ["", "What was promised, and seen:"]
     for one in record.outcomes:
         lines += textwrap.wrap(
@@ -71,5 +79,6 @@ def text(record: Record, full_bytes: int, took_s: float, further: Sequence[str],
     lines += ["", "In figures:"]
     for name, figure in facts_of(record, full_bytes, took_s):
         lines.append(f"  {name:8} {figure}")
+    lines += ["", "One version, one trace:", *(f"  {line}" for line in trace)] if trace else []
     lines += ["", "Look further:", *(f"  {line}" for line in further)]
     return "\n".join(lines)

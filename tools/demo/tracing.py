@@ -11,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from sync_runtime.contract import names
 from sync_runtime.telemetry.waterfall import Trace, TraceDocumentError, newest, read_traces, search_path
 from tools import jaeger
+from tools.demo import group
 from tools.demo.facts import Document
 from tools.devcluster import hostpython
 from tools.devcluster.api import wait_until
 from tools.devcluster.client import RegionHandle
-from tools.errors import ToolError
 from tools.kube import build, catalog
 
 NAMESPACE: Final = "observability"
@@ -30,12 +31,11 @@ Ask = Callable[[str], Document]
 
 
 def program(say: Callable[[str], None]) -> Path | None:
-    """Jaeger, built where that is possible; None: there will be no traces, and it was said why."""
-    try:
+    """Jaeger where it was built ; None: there will be no traces, and it was said how to get them."""
+    if jaeger.is_built():
         return Path(build.ensure(catalog.load(), [jaeger.PROGRAM])[jaeger.PROGRAM])
-    except ToolError as error:
-        say(f"without traces: {error}")
-        return None
+    say("without traces: Jaeger is not built; `python -m tools.kube build jaeger` does it")
+    return None
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -85,6 +85,12 @@ def install(hub: RegionHandle, path: Path) -> str:
 
     wait_until(addressed, "an address for Jaeger", ADDRESS_S)
     return f"http://{found[0]}:{OTLP_PORT}"
+
+
+def group_uid(hub: RegionHandle) -> str:
+    """What traces know the group by."""
+    path = f"/apis/{names.GROUP_VERSION}/namespaces/{group.NAMESPACE}/syncgroups/{group.NAME}"
+    return str(hub.api("GET", path)[1].get("metadata", {}).get("uid", ""))
 
 
 def through(hub: RegionHandle) -> Ask:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools import debian
 from tools.cache import cache_root, exclusive, platform_tag, replacing
 from tools.errors import HostError
 
@@ -38,17 +39,18 @@ def nft() -> Path:
 
 
 def _fetch(folder: Path) -> None:
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+    if debian.why_impossible() is not None:
         raise HostError("the program `nft` is missing; install the package nftables.")
     sys.stderr.write("  `nft` is not on this machine: unpacking Debian's nftables into the cache\n")
     with replacing(folder) as staged:
         root, debs = staged / "root", staged / "debs"
-        debs.mkdir(parents=True)
-        _download(debs, PACKAGES, must=True)
+        root.mkdir(parents=True)
+        archive = debian.Archive(staged / "apt")
+        archive.download(PACKAGES, debs)
         for name in OPTIONAL:
-            _download(debs, (name,), must=False)
+            archive.try_download(name, debs)
         for deb in sorted(debs.glob("*.deb")):
-            _run(["dpkg-deb", "--extract", str(deb), str(root)], debs)
+            debian.unpack(deb, root)
         programs = [path for path in (root / "usr/sbin/nft", root / "sbin/nft") if path.exists()]
         if not programs:
             raise HostError("Debian's nftables package holds no `nft`; install the package nftables.")
@@ -58,30 +60,15 @@ def _fetch(folder: Path) -> None:
         for path in sorted(root.rglob("*.so*")):
             if path.is_file():  # follows the links that carry the sonames
                 shutil.copy2(path, libraries / path.name)
-        shutil.rmtree(root)
-        shutil.rmtree(debs)
+        for used in (root, debs, staged / "apt"):
+            shutil.rmtree(used, ignore_errors=True)
         (staged / "nft").write_text(WRAPPER)
         (staged / "nft").chmod(0o755)
-        _run([str(staged / "nft"), "--version"], staged)
+        _try(staged / "nft")
 
 
-def _download(folder: Path, names: tuple[str, ...], *, must: bool) -> None:
-    command = ["apt-get", "download", *names]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode == 0 or not must:
-        return
-    # The package lists may be missing: fetch them into a folder of our own, which needs no root.
-    private = folder / "apt"
-    for name in ("state/lists/partial", "cache/archives/partial"):
-        (private / name).mkdir(parents=True)
-    options = ["-o", f"Dir::State={private}/state", "-o", f"Dir::Cache={private}/cache"]
-    options += ["-o", "Dir::State::status=/var/lib/dpkg/status"]
-    _run(["apt-get", *options, "update"], folder)
-    _run(["apt-get", *options, "download", *names], folder)
-
-
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _try(program: Path) -> None:
+    done = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise HostError(f"`nft` could not be fetched ({reason}); install the package nftables.")
+        raise HostError(f"Debian's `nft` does not run here ({reason}); install the package nftables.")

@@ -86,15 +86,16 @@ class Tasks:
         return self._held.get(lease)
 
     def asked(self, now_s: float) -> None:
-        """A worker asks, or has just asked."""
+        """A worker asks, or will in a moment: it has just asked, or finished something."""
         self._asked_s = now_s
 
-    def want(self, now_s: float) -> int:
+    def want(self, now_s: float, version: WorkVersion) -> int:
         """How many groups more are wanted: one per worker that asks, and some ahead while somebody works."""
         in_hand = len(self.in_hand)
         recently = now_s - self._asked_s < ACTIVE_S and not in_hand
         ahead = self.ahead if in_hand else 0
-        return max(0, max(self.asking, int(recently)) + ahead - len(self.waiting))
+        there = sum(one.version.is_same(version) for one in self.waiting)
+        return max(0, max(self.asking, int(recently)) + ahead - there)
 
     @property
     def ahead(self) -> int:
@@ -128,7 +129,8 @@ class Tasks:
             self._busy_since_s = now_s
         return spent_s
 
-    def unfit(self, live: WorkVersion | None, now_s: float, keep_s: float) -> Iterable[Held]:
-        """Waiting groups of another version than the live one, or that nobody has asked for in a while."""
+    def unfit(self, useful: Iterable[WorkVersion], now_s: float, keep_s: float) -> Iterable[Held]:
+        """Waiting groups of other versions than these, or that nobody has asked for in a while."""
         idle = not self.in_hand and not self.asking and now_s - self._asked_s > keep_s
-        return [one for one in self.waiting if idle or live is None or not one.version.is_same(live)]
+        versions = tuple(useful)
+        return [one for one in self.waiting if idle or not any(one.version.is_same(version) for version in versions)]

@@ -40,6 +40,10 @@ RESEND_S = 1.0
 KEEP_S = 1.0
 """A group that was taken ahead goes back when nobody has asked for work for so long."""
 _LOOK_S = 0.5
+_SWITCH_S = 0.25
+"""An engine that could have switched for so long, and asks for work under the old version, is not about to switch."""
+_SCRUB_S = 10.0
+"""An engine that nobody scrubs after a switch gets no groups: they would wait for nothing."""
 VERSION_CHANGED = "VersionChanged"
 
 
@@ -49,6 +53,8 @@ class WorkerContext:
 
     live: Callable[[], WorkVersion | None]
     """The version that the engine runs, if a scrub of it has passed."""
+    coming: Callable[[], WorkVersion | None]
+    """The version that it will run next, as far as can be told: staged, or switched to and not scrubbed yet."""
     policy: Callable[[], Policy]
     is_on: Callable[[], bool]
     spawn: Callable[[object], None]
@@ -77,6 +83,12 @@ class WorkerSession:
         self._news = asyncio.Condition()
         self._told: tuple[WorkVersion | None, int] | None = None
         """Version and number that the trainer believes we want."""
+        self._coming: tuple[WorkVersion | None, float] = None, 0.0
+        """The version that comes, and since when that is known."""
+        self._unproven_s: float | None = None
+        """Since when there is no version that a scrub has passed."""
+        self._stays = False
+        """The engine asked for work under its old version, though another one could have been switched to."""
         self._rate: float | None = None
         self.verdicts: Counter[str] = Counter()
 
@@ -149,15 +161,25 @@ class WorkerSession:
     def refresh(self) -> None:
         """What changed here or in the engine may change what is wanted, and what is of use."""
         now_s, live = time.monotonic(), self._context.live()
-        for held in self._tasks.unfit(live, now_s, KEEP_S):
+        aim = self._aim(live, now_s)
+        for held in self._tasks.unfit((one for one in (live, aim) if one is not None), now_s, KEEP_S):
             self._return(held, VERSION_CHANGED, failed=False)
-        want = self._tasks.want(now_s) if live is not None else 0
-        if self._link is not None and self._told != (live, want):
-            self._told = live, want
+        want = self._tasks.want(now_s, aim) if aim is not None else 0
+        if self._link is not None and self._told != (aim, want):
+            self._told = aim, want
             if want:
                 self._tasks.ordered(now_s)
-            named = (None, None, None) if live is None else (live.lineage, live.seq, live.digest)
+            named = (None, None, None) if aim is None else (aim.lineage, aim.seq, aim.digest)
             self._link.send(Take(lineage=named[0], seq=named[1], digest=named[2], want=want))
+
+    def _aim(self, live: WorkVersion | None, now_s: float) -> WorkVersion | None:
+        """The version to take groups for: the one that comes, so that nobody waits a round trip after the switch."""
+        coming, before = self._context.coming(), self._coming[0]
+        if coming is None or before is None or not coming.is_same(before):
+            self._coming, self._stays = (coming, now_s), False
+        self._unproven_s = None if live is not None else self._unproven_s or now_s
+        too_long = self._unproven_s is not None and now_s - self._unproven_s > _SCRUB_S
+        return live if coming is None or self._stays or too_long else coming
 
     def changed(self) -> None:
         """The engine runs another version, or a scrub has ended."""
@@ -178,6 +200,7 @@ class WorkerSession:
             while not lost():
                 now_s = time.monotonic()
                 self._tasks.asked(now_s)
+                self._note_stay(version, now_s)
                 self.refresh()
                 held = self._fitting(version)
                 if held is not None:
@@ -190,6 +213,11 @@ class WorkerSession:
             self._tasks.asking -= 1
             self.refresh()
         return None
+
+    def _note_stay(self, version: WorkVersion | None, now_s: float) -> None:
+        coming, since_s = self._coming
+        if coming is not None and version is not None and not version.is_same(coming) and now_s - since_s > _SWITCH_S:
+            self._stays = True
 
     def complete(self, owner: Hashable, lease: str, version: WorkVersion | None, tokens: int, payload: bytes) -> Answer:
         """A result; raises WorkError where it is too large, and the lease stays."""
@@ -233,6 +261,7 @@ class WorkerSession:
             self._rate = mixed(self._rate, tokens / busy_s)
             self._context.measured(self._rate)
         self._tasks.drop(held.lease, now_s)
+        self._tasks.asked(now_s)
         head = ResultHead(
             lease=held.lease, lineage=version.lineage, seq=version.seq, digest=version.digest, scrubbed=True,
             tokens=tokens, busy_ms=int(busy_s * 1000),

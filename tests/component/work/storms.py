@@ -49,12 +49,14 @@ class Worker:
     def __init__(self, storm: Storm, name: str) -> None:
         self.storm, self.name = storm, name
         self.live: WorkVersion | None = None
+        self.coming: WorkVersion | None = None
         self.inside: End | None = None
         self.outside: End | None = None
         self.held: list[Held] = []
         self.session = WorkerSession(
             WorkerContext(
                 live=lambda: self.live,
+                coming=lambda: self.coming,
                 policy=lambda: storm.policy,
                 is_on=lambda: True,
                 spawn=storm.spawn,

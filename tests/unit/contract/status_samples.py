@@ -19,6 +19,18 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict[str, An
     }
 
 
+def request() -> dict[str, Any]:
+    """One that is under way."""
+    return {
+        "id": "r-7f3a9c21",
+        "type": "Replace",
+        "member": "grpo-west-2-abcdefgh",
+        "state": "Running",
+        "message": "its pod goes, and its successor is awaited",
+        "begunTime": TIME,
+    }
+
+
 def group_status() -> dict[str, Any]:
     """A group with one member missing; a fresh copy for every caller."""
     version = {"lineage": "0a1b2c", "seq": 128, "step": 1280}
@@ -73,16 +85,7 @@ def group_status() -> dict[str, Any]:
         "replacementsTotal": 5,
         "replacements": [replacement],
         "lostClusters": [{"name": "frankfurt", "lostTime": TIME, "reason": "Unreachable", "message": "timed out"}],
-        "requests": [
-            {
-                "id": "r-7f3a9c21",
-                "type": "Replace",
-                "member": "grpo-west-2-abcdefgh",
-                "state": "Running",
-                "message": "its pod goes, and its successor is awaited",
-                "begunTime": TIME,
-            }
-        ],
+        "requests": [request()],
     }
 
 

@@ -15,6 +15,9 @@ from tools.demo.story import FAR, FULL, SHORT, THIN, Pace
 
 WHY = Replacement(f"demo-{THIN}-0", "LeaseExpired", "its lease was not renewed for 12 s")
 
+SLOW_LINKS = (link(FAR), link(THIN, capacity_bits_per_second=1_100_000))
+SLOW_PLAN = planned(revision=6, streams=8, message="measured 0.9 Mbit/s, 90 ms, 10000 ppm loss; tight")
+
 
 def test_a_start_is_over_when_the_operator_says_so_and_a_step_was_trained() -> None:
     assert story.serving(Scene(), scene()) is not None
@@ -32,21 +35,20 @@ def test_learning_waits_for_steps_and_for_plans_that_rest_on_measured_links() ->
 
 def test_a_worse_link_is_adapted_to_by_a_new_plan_with_its_reason() -> None:
     before = scene()
-    slow = (link(FAR), link(THIN, capacity_bits_per_second=2_000_000))
-    plan = planned(revision=6, streams=8, message="measured 2 Mbit/s, 90 ms, 10000 ppm loss; tight")
-    now = scene(links=slow, plans={THIN: plan, FAR: planned()})
+    now = scene(links=SLOW_LINKS, plans={THIN: SLOW_PLAN, FAR: planned()})
     said = story.adapted(before, now)
     assert said is not None
     assert "plan 5 → 6" in said
     assert "streams start at 4 → 8" in said
-    assert "measured 2 Mbit/s" in said
+    assert "measured 0.9 Mbit/s" in said
 
 
 @pytest.mark.parametrize(
     "now",
     [
-        pytest.param(scene(plans={THIN: planned(revision=6, message="other")}), id="the link is as fast as before"),
-        pytest.param(scene(links=(link(THIN, capacity_bits_per_second=2_000_000),)), id="the plan is the old one"),
+        pytest.param(scene(plans={THIN: SLOW_PLAN}), id="the sender measured nothing slow"),
+        pytest.param(scene(links=SLOW_LINKS, plans={THIN: planned(revision=6)}), id="another plan, for another reason"),
+        pytest.param(scene(links=SLOW_LINKS), id="the plan is the old one"),
         pytest.param(scene(links=()), id="the link is not seen"),
     ],
 )
@@ -136,6 +138,15 @@ def test_every_action_of_the_story_is_one_of_the_place(place: type[Nodes] | type
 def test_the_short_form_has_the_same_acts() -> None:
     acts = [[one.act for one in story.story(pace, shaped=True)] for pace in (FULL, SHORT)]
     assert acts[0] == acts[1]
+
+
+@pytest.mark.parametrize(
+    ("message", "rate"),
+    [("measured 0.834 Mbit/s, 30 ms", 834_000), ("measured 1.2 Gbit/s", 1.2e9), ("measured 1e+03 Mbit/s", 1e9)],
+)
+def test_a_plans_rate_is_read_out_of_its_reason(message: str, rate: float) -> None:
+    assert story.planned_rate(planned(message=message)) == pytest.approx(rate)
+    assert story.planned_rate(planned(message="not measured yet, assumed 1 Gbit/s")) is None
 
 
 def test_a_shape_is_told_in_words() -> None:

@@ -90,5 +90,5 @@ def test_a_field_that_nothing_is_said_of_is_a_fault(tmp_path: Path, capsys: pyte
 
 
 def test_fields_are_walked_depth_first() -> None:
-    schema = {"properties": {"a": {"properties": {"b": {}, "c": {}}}, "d": {}}}
+    schema: dict[str, Any] = {"properties": {"a": {"properties": {"b": {}, "c": {}}}, "d": {}}}
     assert [path for path, _, _ in fields(schema)] == ["a", "a.b", "a.c", "d"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sync_runtime.telemetry.names import METRICS
 from tools.metricdocs import main
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
@@ -31,3 +32,10 @@ def test_a_page_without_a_place_for_a_table_is_a_fault(tmp_path: Path, capsys: p
     assert main([str(page)]) == 2
     assert "<!-- end: runtime -->" in capsys.readouterr().err
     assert main([str(tmp_path / "nowhere.md")]) == 2
+
+
+def test_what_is_pushed_is_listed_as_it_is_declared() -> None:
+    """By hand on the page: tools know the contract alone, and these names live with the telemetry."""
+    listed = PAGE.read_text().partition("## Pushed by OTLP")[2]
+    rows = [row for row in listed.splitlines() if row.startswith("| `")]
+    assert rows == [f"| `{one.name}` | {one.kind} | `{one.unit}` | {one.description} |" for one in METRICS]

@@ -59,12 +59,13 @@ def test_the_wheel_is_for_every_platform(wheel: zipfile.ZipFile) -> None:
     assert "Tag: py3-none-any" in read(wheel, "WHEEL").splitlines()
 
 
-def test_both_commands_start_the_same_function(wheel: zipfile.ZipFile) -> None:
+def test_both_commands_start_the_same_function_and_kubectl_finds_its_completion(wheel: zipfile.ZipFile) -> None:
     entry_points = ConfigParser()
     entry_points.read_string(read(wheel, "entry_points.txt"))
     assert dict(entry_points["console_scripts"]) == {
         "syncgroup": "syncgroup.cli:main",
         "kubectl-syncgroup": "syncgroup.cli:main",
+        "kubectl_complete-syncgroup": "syncgroup.completion:main",
     }
 
 

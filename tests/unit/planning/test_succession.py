@@ -43,6 +43,15 @@ def test_a_lost_member_and_its_successor_are_one_action() -> None:
     assert (action.key.name, action.instead_of) == (names.member_name(world.group.key, "eu", 1), uid)
 
 
+def test_a_lease_that_ran_out_is_told_whether_its_member_may_be_replaced_or_not() -> None:
+    world, uid = lost_member()
+    assert world.decide().expired == (uid,)
+    world.change(lease={"maxReplacementsPerHour": 0})
+    assert (world.decide().expired, world.decide().replacements) == ((uid,), ())
+    world.cut("local")
+    assert world.decide().expired == ()  # of a cluster that is away nothing is known
+
+
 def test_a_member_that_is_asked_politely_has_no_successor_before_it_is_gone() -> None:
     world = World(group({"name": "eu", "replicas": 2}))
     fill(world)

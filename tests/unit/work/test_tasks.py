@@ -44,9 +44,11 @@ class Member:
 
     def __init__(self) -> None:
         self.live: WorkVersion | None = version(1)
+        self.coming: WorkVersion | None = None
         self._spawned: set[asyncio.Future[Any]] = set()
         context = WorkerContext(
             live=lambda: self.live,
+            coming=lambda: self.coming,
             policy=lambda: Policy(max_payload_bytes=100),
             is_on=lambda: True,
             spawn=self._spawn,
@@ -80,18 +82,18 @@ class Member:
 
 def test_one_is_wanted_for_who_asks_and_one_ahead_for_who_works() -> None:
     tasks = Tasks()
-    assert tasks.want(0.0) == 0
+    assert tasks.want(0.0, version(1)) == 0
     tasks.asking = 1
-    assert tasks.want(0.0) == 1
+    assert tasks.want(0.0, version(1)) == 1
     tasks.asking, held = 0, Held(task(0, version(1)), version(1), 0.0)
     tasks.asked(1.0)
-    assert tasks.want(1.0) == 1  # it will ask again in a moment
-    assert tasks.want(1.0 + ACTIVE_S) == 0
+    assert tasks.want(1.0, version(1)) == 1  # it will ask again in a moment
+    assert tasks.want(1.0 + ACTIVE_S, version(1)) == 0
     tasks.arrived(held)
     tasks.give(held, "me", 2.0)
-    assert tasks.want(2.0) == 1  # one ahead
+    assert tasks.want(2.0, version(1)) == 1  # one ahead
     tasks.arrived(Held(task(1, version(1)), version(1), 2.0))
-    assert tasks.want(2.0) == 0
+    assert tasks.want(2.0, version(1)) == 0
 
 
 def test_short_tasks_far_away_are_taken_further_ahead() -> None:
@@ -166,6 +168,75 @@ def test_a_task_ahead_goes_back_when_other_weights_are_live() -> None:
         (back,) = member.link.of(Return)
         assert (back.lease, back.failed) == ("1-1-1", False)
         assert member.link.of(Take)[-1].seq == 2
+
+    asyncio.run(run())
+
+
+def test_groups_are_taken_for_the_version_that_comes_and_kept_over_the_switch_and_its_scrub() -> None:
+    async def run() -> None:
+        member = Member()
+        member.connect()
+        held = await member.has(0)
+        member.coming = version(2)  # staged
+        member.session.changed()
+        assert (member.link.of(Take)[-1].seq, member.link.of(Take)[-1].want) == (2, 1)
+        member.hear(task(1, version(2)))
+        assert member.session.complete("me", held.lease, None, 5, b"answer").taken
+        member.live = None  # switched, the scrub is under way
+        member.session.changed()
+        assert member.link.of(Return) == []
+        member.live, member.coming = version(2), None
+        member.session.changed()
+        found = await member.session.take("me", version(2), 0.0, lambda: False)
+        assert found is not None
+        assert found.lease == "1-1-1"
+
+    asyncio.run(run())
+
+
+def test_an_engine_that_stays_with_its_version_gets_groups_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sync_runtime.session.work.worker._SWITCH_S", 0.0)
+
+    async def run() -> None:
+        member = Member()
+        member.connect()
+        await member.has(0)
+        member.coming = version(2)
+        member.session.changed()
+        member.hear(task(1, version(2)))
+        await asyncio.sleep(0.01)
+        assert await member.session.take("other", version(1), 0.0, lambda: False) is None
+        assert [one.lease for one in member.link.of(Return)] == ["1-1-1"]
+        assert member.link.of(Take)[-1].seq == 1
+
+    asyncio.run(run())
+
+
+def test_an_engine_that_is_not_scrubbed_after_its_switch_gets_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sync_runtime.session.work.worker._SCRUB_S", 0.0)
+
+    async def run() -> None:
+        member = Member()
+        member.live, member.coming = None, version(1)
+        member.connect()
+        await asyncio.sleep(0.01)
+        assert await member.take() is None
+        assert member.link.of(Take)[-1].want == 0
+
+    asyncio.run(run())
+
+
+def test_a_group_that_waits_is_still_there_when_a_long_one_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sync_runtime.session.work.worker.KEEP_S", 0.05)
+
+    async def run() -> None:
+        member = Member()
+        member.connect()
+        held = await member.has(0)
+        member.hear(task(1, version(1)))
+        await asyncio.sleep(0.1)  # nobody asks for longer than groups are kept for
+        assert member.session.complete("me", held.lease, None, 5, b"answer").taken
+        assert member.link.of(Return) == []
 
     asyncio.run(run())
 

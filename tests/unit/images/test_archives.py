@@ -1,0 +1,160 @@
+"""Archives, fingerprints, containers and the last step of a build, without building anything."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tarfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tools import debian, images
+from tools.devcluster import images as packing
+from tools.errors import BuildError, HostError
+from tools.images import archive, container, daemonless
+from tools.images.catalog import IMAGES, ROOT
+
+
+@pytest.fixture
+def finish() -> ModuleType:
+    """The program that runs last in every build."""
+    spec = importlib.util.spec_from_file_location("finish", ROOT / "images" / "finish.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """An archive of a small image."""
+    folder, target = tmp_path / "root", tmp_path / "image.tar"
+    folder.mkdir()
+    (folder / "file").write_text("text")
+    packing.pack(
+        folder, target, reference="example.local/x:1", entrypoint=["prog"], environment={"A": "b"}, user="65532:65532"
+    )
+    return target
+
+
+def test_an_archive_tells_what_its_image_is(packed: Path) -> None:
+    facts = archive.read(packed)
+    assert facts.entrypoint == ("prog",)
+    assert "A=b" in facts.environment
+    assert facts.user == "65532:65532"
+    assert facts.num_layers == 1
+    assert facts.compressed_bytes > 0
+
+
+def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
+    other = tmp_path / "other.tar"
+
+    with tarfile.open(other, "w"):
+        pass
+    with pytest.raises(BuildError, match=r"holds no index\.json"):
+        archive.read(other)
+
+
+def test_a_container_is_as_restricted_as_a_pod(packed: Path) -> None:
+    found = container.specification(archive.read(packed), ("--version",))
+    process = found["process"]
+    assert process["args"] == ["prog", "--version"]
+    assert process["user"] == {"uid": 65532, "gid": 65532}
+    assert process["noNewPrivileges"] is True
+    assert process["capabilities"] == {}
+    assert found["root"]["readonly"] is True
+    assert "network" in {one["type"] for one in found["linux"]["namespaces"]}
+    writable = {one["destination"] for one in found["mounts"] if one["type"] == "tmpfs"}
+    assert writable == {"/tmp", "/dev"}  # noqa: S108 the volume that pods have
+
+
+def test_a_fingerprint_follows_the_content_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools.images import catalog
+
+    monkeypatch.setattr(catalog, "ROOT", tmp_path)
+    for name in (*catalog.SHARED, "requirements/operator.txt", "images/operator/Containerfile", "operator/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    image = IMAGES["operator"]
+    first = image.fingerprint()
+    os.utime(tmp_path / "operator" / "a.py", (0, 0))
+    (tmp_path / "operator" / "__pycache__").mkdir()
+    (tmp_path / "operator" / "__pycache__" / "a.pyc").write_text("")
+    (tmp_path / "unrelated.py").write_text("")
+    assert image.fingerprint() == first
+    (tmp_path / "operator" / "a.py").write_text("changed")
+    assert image.fingerprint() != first
+
+
+def test_only_images_of_exactly_this_checkout_count_as_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert images.cached() is None
+    daemonless.folder().mkdir(parents=True)
+    daemonless.archive_of(IMAGES["operator"]).touch()
+    assert images.cached() is None
+    daemonless.archive_of(IMAGES["runtime"]).touch()
+    found = images.cached()
+    assert found is not None
+    assert all(path.exists() for path in found.archives)
+    values = found.chart_values()
+    assert f"{values['image']['repository']}:{values['image']['tag']}" == found.operator.reference
+    runtime = values["runtime"]["image"]
+    assert f"{runtime['repository']}:{runtime['tag']}" == found.runtime.reference
+    assert values["image"]["pullPolicy"] == "Never"
+
+
+def test_where_images_cannot_be_built_a_sentence_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert "by root" in str(images.why_impossible())
+    with pytest.raises(HostError, match="by root"):
+        images.build()
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "`apt-get` is missing" in str(images.why_impossible())
+
+
+def test_an_apt_that_fails_is_told_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "apt-get"
+    program.write_text("#!/bin/sh\necho 'E: no way to the archive' >&2\nexit 100\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(HostError, match="no way to the archive"):
+        debian.Archive(tmp_path / "lists").closure(["python3"])
+
+
+def test_the_closure_is_read_from_what_apt_plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "apt-get"
+    program.write_text(
+        "#!/bin/sh\necho 'Inst b (2 Debian:12 [amd64])'\necho 'Inst a (1:1-1 D [all]) []'\necho Conf b\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = debian.Archive(tmp_path / "lists").closure(["b"])
+    assert found == [debian.Package("a", "1:1-1"), debian.Package("b", "2")]
+
+
+def test_the_last_step_leaves_out_tests_and_makes_times_equal(finish: ModuleType, tmp_path: Path) -> None:
+    for name in ("a/tests/test_x.py", "a/__pycache__/b.pyc", "a/b.py", "a/contests/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    finish.leave_out(tmp_path)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py")) == ["a/b.py", "a/contests/c.py"]
+    finish.level_times(tmp_path)
+    assert (tmp_path / "a" / "b.py").stat().st_mtime_ns == 0
+
+
+def test_an_archive_is_imported_by_nodes_under_our_name(tmp_path: Path) -> None:
+    layout = tmp_path / "layout"
+    layout.mkdir()
+    (layout / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:0", "annotations": {"x": "y"}}]}))
+    daemonless.pack(layout, tmp_path / "out.tar", "syncgroup.local/operator:abc")
+
+    with tarfile.open(tmp_path / "out.tar") as made:
+        member = made.extractfile("index.json")
+        assert member is not None
+        (entry,) = json.load(member)["manifests"]
+    assert entry["annotations"]["io.containerd.image.name"] == "syncgroup.local/operator:abc"
