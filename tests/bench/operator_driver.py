@@ -26,7 +26,7 @@ from tests.bench.operator_wire import Wire, WireError, get
 
 RENEW_EVERY_S: Final = 30.0
 DURATION_S: Final = 60
-CONNECTIONS: Final = 4
+CONNECTIONS: Final = 8
 """Per cluster: a hundred renewals per second, each some milliseconds under load."""
 LATE_S: Final = 2.0
 _VERSION_MARK: Final = b'"resourceVersion":"'

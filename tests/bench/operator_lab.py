@@ -68,10 +68,6 @@ class Lab:
         for number in numbers:
             apply(self.region, group_document(f"group-{number:04d}"))
 
-    def ready_groups(self) -> int:
-        """How many groups say that they are ready."""
-        return sum(_is_ready(group) for group in self.groups())
-
     def groups(self) -> list[dict[str, Any]]:
         """All of them."""
         status, answer = self.region.api("GET", f"/apis/{names.GROUP_VERSION}/namespaces/{GROUPS_NAMESPACE}/syncgroups")
@@ -263,8 +259,3 @@ def percentile(values: list[float], part: float) -> float:
     """A percentile of plain values."""
     ordered = sorted(values)
     return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else math.nan
-
-
-def _is_ready(group: Mapping[str, Any]) -> bool:
-    conditions = (group.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
