@@ -269,11 +269,12 @@ class Rollout:
     def _begun(self, begin: Begin) -> str:
         """An object is offered: this member's part of its version's trace begins; children join below it."""
         key = parse_key(begin.key)
-        self._began[key] = now_s = time.monotonic()
+        line = self._sidecar.traces.join(begin.trace, key.lineage, key.target_seq)
+        self._began[key] = now_s = time.monotonic()  # after the part's own begin, in which it lies
         self._sync.heard(key.target, now_s)
         while len(self._began) > MAX_TIMED:
             del self._began[next(iter(self._began))]
-        return self._sidecar.traces.join(begin.trace, key.lineage, key.target_seq)
+        return line
 
     def _received(self, key: ObjectKey) -> None:
         stored = self._sidecar.spool.stored(key)

@@ -36,6 +36,9 @@ class Backend(Protocol):
     def find(self, group_uid: str, seq: int) -> tuple[Trace, ...]:
         """The traces of a version."""
 
+    def document(self, trace_id: str) -> dict[str, Any]:
+        """One trace as this backend tells it."""
+
 
 class JaegerBackend:
     """A real one."""
@@ -47,11 +50,8 @@ class JaegerBackend:
     def find(self, group_uid: str, seq: int) -> tuple[Trace, ...]:
         return read_traces(self.program.ask(search_path(group_uid=group_uid, seq=seq)))
 
-    def save(self, trace: Trace, path: Path) -> None:
-        """One trace as Jaeger tells it, in a form that is kept in a repository."""
-        document = self.program.ask(f"/api/traces/{trace.trace_id}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"data": document["data"]}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    def document(self, trace_id: str) -> dict[str, Any]:
+        return {"data": self.program.ask(f"/api/traces/{trace_id}")["data"]}
 
 
 class SinkBackend:
@@ -62,18 +62,27 @@ class SinkBackend:
         self.otlp = receiver.endpoint
 
     def find(self, group_uid: str, seq: int) -> tuple[Trace, ...]:
-        as_json = importlib.import_module("google.protobuf.json_format").MessageToDict  # comes with the exporter
-        spans: list[Any] = []
-        for body in list(self._receiver.bodies[TRACES]):
-            document = as_json(message_of("trace", "ExportTraceServiceRequest").FromString(body))
-            spans += _in_hex(document)["resourceSpans"]
-        found = read_traces({"resourceSpans": spans})
+        found = read_traces({"resourceSpans": self._resources()})
         return tuple(
             trace
             for trace in found
             if any(span.attributes.get(traces.ATTR_SEQ) == seq for span in trace.spans)
             and all(span.resource[traces.ATTR_GROUP_UID] == group_uid for span in trace.spans)
         )
+
+    def document(self, trace_id: str) -> dict[str, Any]:
+        resources = self._resources()
+        for scope in (scope for resource in resources for scope in resource["scopeSpans"]):
+            scope["spans"] = [span for span in scope["spans"] if span["traceId"] == trace_id]
+        return {"resourceSpans": [one for one in resources if any(scope["spans"] for scope in one["scopeSpans"])]}
+
+    def _resources(self) -> list[Any]:
+        as_json = importlib.import_module("google.protobuf.json_format").MessageToDict  # comes with the exporter
+        found: list[Any] = []
+        for body in list(self._receiver.bodies[TRACES]):
+            message = message_of("trace", "ExportTraceServiceRequest").FromString(body)
+            found += _in_hex(as_json(message))["resourceSpans"]
+        return found
 
 
 @contextlib.contextmanager
@@ -108,6 +117,12 @@ def whole_trace(
         time.sleep(0.2)
     have = [sorted((span.member, span.name) for span in trace.spans) for trace in found]
     raise AssertionError(f"version {seq} was not one whole trace within {timeout_s:g} s; there is {have}")
+
+
+def save(backend: Backend, trace: Trace, path: Path) -> None:
+    """One trace in a form that is kept in a repository."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(backend.document(trace.trace_id), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _in_hex(document: Any) -> Any:

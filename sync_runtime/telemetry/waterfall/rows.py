@@ -14,8 +14,8 @@ from typing import Final
 from sync_runtime.contract import traces
 from sync_runtime.telemetry.waterfall.documents import Trace, TraceSpan
 
-TOLERANCE_NS: Final = 250_000_000
-"""Clocks that are kept in step differ by less."""
+TOLERANCE_NS: Final = 1_000_000_000
+"""Clocks that are kept in step differ by less, and so does the time that a busy member takes to hear an offer."""
 PARTS: Final = frozenset({traces.VERSION, traces.MEMBER})
 _KB: Final = 1000.0
 
@@ -131,14 +131,17 @@ def _shift(span: TraceSpan, parent: Row | None, children: Mapping[str, list[Trac
     if not sends:
         earliest = parent.span.start_ns + parent.clock_off_ns
         return 0 if span.start_ns >= earliest else earliest - span.start_ns
-    best = min((_off(span, one, parent.clock_off_ns) for one in sends), key=abs)
-    return best if abs(best) > TOLERANCE_NS else 0
+    return min((_off(span, one, parent.span, parent.clock_off_ns) for one in sends), key=abs)
 
 
-def _off(span: TraceSpan, send: TraceSpan, parent_off_ns: int) -> int:
-    """How far a part begins from the time in which it was sent to; 0 inside."""
-    start_ns, end_ns = send.start_ns + parent_off_ns, send.end_ns + parent_off_ns
-    return 0 if start_ns <= span.start_ns <= end_ns + TOLERANCE_NS else start_ns - span.start_ns
+def _off(span: TraceSpan, send: TraceSpan, parent: TraceSpan, parent_off_ns: int) -> int:
+    """How far a part begins from where it was sent to; 0: it may well have begun then.
+
+    A part begins with the offer, which goes out before the first bucket does: at any time since the parent's own begin.
+    """
+    earliest_ns = parent.start_ns + parent_off_ns - TOLERANCE_NS
+    is_plausible = earliest_ns <= span.start_ns <= send.end_ns + parent_off_ns + TOLERANCE_NS
+    return 0 if is_plausible else send.start_ns + parent_off_ns - span.start_ns
 
 
 def _row(span: TraceSpan, depth: int, shift_ns: int) -> Row:

@@ -16,7 +16,7 @@ from sync_runtime.bucket.keys import delta_key
 from sync_runtime.contract import traces
 from sync_runtime.telemetry.waterfall import Trace, TraceSpan, rows_of, to_text
 from tests.support import backends, skew
-from tests.support.backends import Backend, JaegerBackend
+from tests.support.backends import Backend
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Group, Member
 from tests.support.models import nudge, small_model
@@ -84,8 +84,8 @@ def world(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> World:
         uid = group.ask("trainer-0", "/v1/status")["report"]["groupUid"]
         # Not at the end of the sidecars: a trace is whole while they run on.
         versions = [backends.whole_trace(backend, uid, seq, _is_whole) for seq in (1, 2, 3)]
-    if OUT in os.environ and isinstance(backend, JaegerBackend):  # for the picture in docs/tracing.md
-        backend.save(versions[-1], Path(os.environ[OUT]))
+    if OUT in os.environ:  # for the picture in docs/tracing.md
+        backends.save(backend, versions[-1], Path(os.environ[OUT]))
     return World(versions, sizes, lineage)
 
 
@@ -177,7 +177,10 @@ def test_durations_nest(world: World) -> None:
         parts = _parts(trace)
         for span in trace.spans:
             part = parts[span.member]
-            assert part.start_ns - ROUNDING_NS <= span.start_ns <= span.end_ns <= part.end_ns + ROUNDING_NS, span.name
+            assert part.start_ns - ROUNDING_NS <= span.start_ns <= span.end_ns, span.name
+            # A part ends after a while without news; a scrub that comes still later joins it all the same.
+            is_late = span.name == traces.SCRUB and span.start_ns >= part.end_ns - ROUNDING_NS
+            assert is_late or span.end_ns <= part.end_ns + ROUNDING_NS, span.name
         for member in ("eu-0", "eu-1", "eu-2"):
             stages = {span.name: span for span in trace.spans if span.member == member}
             order = [traces.RECEIVE, traces.DECODE, traces.ACTIVATE, traces.SCRUB]
