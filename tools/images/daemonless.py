@@ -80,6 +80,8 @@ class Builder:
         return target
 
     def _build(self, image: Image, target: Path) -> None:
+        # Asked first: the checkout may change while a build runs, and the name must be that of its archive.
+        reference = reference_of(image)
         self.prepare()
         self._say(f"building the image {image.name}")
         bases = base.ensure(self._home)
@@ -99,7 +101,7 @@ class Builder:
             self.run(*words, str(ROOT))
         with replacing(target) as staged, tempfile.TemporaryDirectory(dir=self._home) as layout:
             self.run("push", tag, f"oci:{layout}/image:latest")
-            pack(Path(layout) / "image", staged, reference_of(image))
+            pack(Path(layout) / "image", staged, reference)
 
     def _pull(self, archive: Path, tag: str) -> None:
         if self._call("inspect", "--type", "image", tag).returncode != 0:
