@@ -35,6 +35,10 @@ demo: setup ## The whole idea in minutes: three regions, RL over them, what brea
 	@$(VENV)/python -m tools.kube build jaeger || echo "the demo will have no traces"
 	@$(VENV)/python -m tools.demo $(ARGS)
 
+.PHONY: test-demo
+test-demo: setup ## The demo in its short form, with all its acts, as a test (minutes)
+	@WHOLE_DEMO=1 $(PYTEST) tests/cluster/test_demo.py
+
 .PHONY: grpo
 grpo: setup ## The RL example in one process, with plots in build/grpo: ARGS="--model smollm2 --steps 10"
 	@rm -rf build/grpo

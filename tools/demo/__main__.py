@@ -125,7 +125,7 @@ def _show(place: Place, options: argparse.Namespace, terminal: Terminal, began_s
 
 def _trace(place: Place, record: Record) -> Trace | None:
     """Of the last version, which everybody has."""
-    return None if record.scene.ended is None else place.trace(record.scene.ended.seq)
+    return None if record.scene.ended is None else place.trace(record.scene.ended.seq, len(record.scene.members))
 
 
 def _write_page(place: Place, record: Record, path: Path, took_s: float, trace: Trace | None) -> None:

@@ -54,10 +54,14 @@ def runnable(group: Document, settings: Settings = RUN, *, endpoint: str | None 
 
 
 def external(group: Document, host: str, port: int) -> Document:
-    """The same group whose trainer is dialled at an address of ours, where no load balancer is."""
+    """The same group whose trainer is dialled at an address of ours, where no load balancer is.
+
+    Without a rollout in the hub: there the trainer has a name that only pods can look up.
+    """
     spec = group["spec"]
     exposure = {"type": "External", "host": host, "port": port}
-    return group | {"spec": spec | {"trainer": spec["trainer"] | {"exposure": exposure}}}
+    rollouts = [one for one in spec["rollouts"] if one["region"] != spec["trainer"]["region"]]
+    return group | {"spec": spec | {"trainer": spec["trainer"] | {"exposure": exposure}, "rollouts": rollouts}}
 
 
 def arguments(template: Mapping[str, Any], settings: Settings = RUN) -> list[str]:
@@ -73,7 +77,7 @@ def chart_values(operator: str, runtime: str) -> Document:
         "image": _image(operator) | {"pullPolicy": "IfNotPresent"},
         "runtime": {"image": _image(runtime)},
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-        "settings": {"clusterLostSeconds": 5},
+        "settings": {"clusterLostSeconds": 5, "leaderElection": False},  # there is one replica
     }
 
 

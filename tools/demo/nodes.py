@@ -77,20 +77,17 @@ class Nodes:
         """Through the API server, which reaches the pod."""
         return self._ask(member, f"{self._pod(member)}:{names.CONTROL_PORT}/proxy{path}")
 
-    def trace(self, seq: int) -> Trace | None:
-        """The trace of a version; None: there is no backend, or it has none."""
+    def trace(self, seq: int, members: int) -> Trace | None:
+        """The trace of a version with so many members; None: there is no backend, or it has none."""
         hub = self.regions[HUB]
-        uid = tracing.group_uid(hub)
-        return None if self._endpoint is None else tracing.whole_trace(tracing.through(hub), uid, seq, self._members())
+        if self._endpoint is None:
+            return None
+        return tracing.whole_trace(tracing.through(hub), tracing.group_uid(hub), seq, members)
 
     def _trace_into(self, jaeger: Path | None, say: Say) -> None:
         if jaeger is not None:
             say("a Jaeger in a pod, for one trace per version")
             self._endpoint = tracing.install(self.regions[HUB], jaeger)
-
-    @staticmethod
-    def _members() -> int:
-        return len(group.member_names())
 
     def _ask(self, member: str, path: str) -> Document:
         region = group.member_names()[member]

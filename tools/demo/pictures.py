@@ -21,10 +21,10 @@ class Chosen:
 
 
 def choose(folder: Path, say: Callable[[str], None]) -> Chosen:
-    """Images for the operator and the sidecar."""
+    """Images for the operator and the sidecar: those of exactly this checkout that `make images` or a test built."""
     built = images.cached()
     if built is not None:
-        say("operator and sidecar from the images of this checkout that `make test-images` built")
+        say(f"operator and sidecar from the images {built.operator.reference} and {built.runtime.reference}")
         return Chosen(built.operator.reference, built.runtime.reference, tuple(map(str, built.archives)))
     say("operator and sidecar from images made of this checkout and this machine's Python (longer the first time)")
     runtime_loops.ensure()

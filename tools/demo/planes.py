@@ -115,12 +115,11 @@ class Planes:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def trace(self, seq: int) -> Trace | None:
-        """The trace of a version; None: there is no backend, or it has none."""
+    def trace(self, seq: int, members: int) -> Trace | None:
+        """The trace of a version with so many members; None: there is no backend, or it has none."""
         if self._jaeger is None:
             return None
-        uid = tracing.group_uid(self.regions[HUB])
-        return tracing.whole_trace(self._jaeger.ask, uid, seq, len(group.member_names()))
+        return tracing.whole_trace(self._jaeger.ask, tracing.group_uid(self.regions[HUB]), seq, members)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Planes:
         kubeconfig.write_text(hub.service_account_kubeconfig(group.SYSTEM, ACCOUNT))
         settings = {
             "NAMESPACE": group.SYSTEM, "HEALTH_HOST": "127.0.0.1", "HEALTH_PORT": str(self._port("health")),
-            "METRICS_PORT": str(self._port("metrics")), "CLUSTER_LOST_S": "5",
+            "METRICS_PORT": str(self._port("metrics")), "CLUSTER_LOST_S": "5", "LEADER_ELECTION": "false",
         }  # fmt: skip
         environment = commands.python_environment() | {"KUBECONFIG": str(kubeconfig)}
         environment |= {f"SYNCGROUP_OPERATOR_{key}": value for key, value in settings.items()}

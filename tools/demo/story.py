@@ -79,7 +79,7 @@ def story(pace: Pace, *, shaped: bool) -> list[Beat]:
         *beats,
         Beat(
             "kill", f"the rollout in {THIN} hangs: every process of its pod is stopped, none says goodbye",
-            "its lease to expire", replaced, 90.0, action="freeze",
+            "its lease to expire", replaced, 120.0, action="freeze",
         ),
         Beat("catch up", "its successor starts from version 0", "one merged delta", caught_up, 120.0),
         Beat("cut", f"the region {FAR} is cut off from everything", "its members to be held", held, 60.0, action="cut"),

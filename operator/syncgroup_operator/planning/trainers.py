@@ -57,8 +57,8 @@ def seat_trainer(work: Work, state: GroupState, seen_term: int) -> TermState:
         work.seats.append(Seat(TRAINER, place, create=False, term=term.term))
         return term
     pod = sitting.pod
-    if pod is not None and not pod.deleting and pod.term is not None:
-        term = _observed(term, pod)
+    if pod is not None and pod.term is not None and (not pod.deleting or pod.term > term.term):
+        term = _observed(term, pod)  # one that ends, too: after it nobody may be left who knows of its term
     if work.observation.group.spec.suspend:
         return _stop(work, sitting, term)
     if pod is not None and not _is_given_up(work, pod, term):

@@ -26,6 +26,7 @@ def test_without_nodes_the_trainer_is_dialled_at_an_address_of_ours() -> None:
     found = load_resource(group.external(group.load(), "127.0.0.1", 7001))
     assert isinstance(found, SyncGroup)
     assert (found.spec.trainer.exposure.type, found.spec.trainer.exposure.port) == ("External", 7001)
+    assert {one.region for one in found.spec.rollouts} == {story.THIN, story.FAR}
 
 
 def test_its_containers_run_the_example_with_the_figures_of_the_run() -> None:

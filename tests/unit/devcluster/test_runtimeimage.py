@@ -68,7 +68,7 @@ def test_the_image_holds_checkout_loops_and_program_and_everybody_may_read_them(
     monkeypatch.setattr(runtimeimage, "HIDDEN", str(tmp_path) if hidden else "/nowhere")
     (tmp_path / "empty").mkdir()
     (tmp_path / "base.tar").write_bytes(images.layer_of(tmp_path / "empty"))
-    monkeypatch.setattr(runtimeimage, "_base", lambda: tmp_path / "base.tar")
+    monkeypatch.setattr(runtimeimage, "base_layer", lambda: tmp_path / "base.tar")
     code = runtimeimage.checkout()
     (code / runtimeimage.LOOPS).mkdir(mode=0o700)
     (code / runtimeimage.LOOPS / "loop.nbi").write_bytes(b"x")

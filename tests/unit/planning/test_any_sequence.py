@@ -6,11 +6,12 @@ import datetime
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sync_runtime.contract import names
 from sync_runtime.contract.plan import MAX_FAN_OUT
+from sync_runtime.contract.requests import MAX_REQUESTS
 from syncgroup_operator.planning.damping import UNDER_WAY_S
 from syncgroup_operator.planning.decide import decide
 from syncgroup_operator.planning.decision import Decision
@@ -37,7 +38,7 @@ ROLLOUTS = (
 SLOTS = [*(Slot("eu", index) for index in range(4)), *(Slot("asia", index) for index in range(3)), Slot("trainer", 0)]
 EVENTS = st.one_of(
     st.tuples(st.just("pass"), st.integers(1, 400)),
-    st.tuples(st.sampled_from(["die", "vanish", "fail", "stuck", "no-room", "node"]), st.sampled_from(SLOTS)),
+    st.tuples(st.sampled_from(["die", "vanish", "fail", "stuck", "no-room", "node", "ask"]), st.sampled_from(SLOTS)),
     st.tuples(st.sampled_from(["cut", "mend"]), st.just("far")),
     st.tuples(st.sampled_from(["restart", "crash", "restore", "suspend", "template"]), st.none()),
     st.tuples(st.just("jump"), st.integers(-90_000, 90_000)),
@@ -104,7 +105,7 @@ class Watcher:
         dials_trainer = 0
         for place, plan in decision.plans.items():
             here = {pod.name: lives[pod.uid] for pod in observation.pods() if pod.place == place}
-            lost = {name for name, life in here.items() if life.lost}
+            lost = {name for name, life in here.items() if life.lost} - {trainer}  # its successor has its name
             parents = {member.name: member.parents for member in plan.members}
             assert not lost & {parent for found in parents.values() for parent in found}
             dials_trainer += sum(found[:1] == [trainer] for found in parents.values())
@@ -139,7 +140,9 @@ def _reached(name: str, parents: dict[str, list[str]], lost: set[str]) -> set[st
 
 def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
     world = watcher.world
-    if isinstance(detail, Slot):
+    if event == "ask" and isinstance(detail, Slot):
+        ask(world, detail)
+    elif isinstance(detail, Slot):
         befall(world, event, detail)
     elif event in ("cut", "mend") and (world.clusters["far"].connected_s is None) == (event == "mend"):
         (world.cut if event == "cut" else world.mend)("far")
@@ -150,6 +153,8 @@ def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
     elif event == "restore":
         world.state = older
         watcher.forget()
+        if world.group.spec.suspend or not any(Slot("trainer", 0) in one.pods for one in world.clusters.values()):
+            watcher.terms.clear()  # soon nobody runs who could say which terms there were
     elif event == "jump" and isinstance(detail, int):
         world.pass_time(1.0, wall_jump_s=float(detail))
         if detail > 0:
@@ -158,6 +163,14 @@ def happen(watcher: Watcher, event: str, detail: object, older: str) -> None:
         world.reports[Slot("trainer", 0)] = {"term": detail}
     else:
         edit(world, event, detail)
+
+
+def ask(world: World, slot: Slot) -> None:
+    """Somebody wants another pod in a seat; the latest few requests stand in the spec."""
+    world.num_asked += 1
+    wanted = {"id": f"r{world.num_asked}", "type": "Replace", "member": names.member_name(world.group.key, *slot)}
+    kept = [one.to_document() for one in world.group.spec.requests]
+    world.change(requests=[*kept, wanted][-MAX_REQUESTS:])
 
 
 def befall(world: World, event: str, slot: Slot) -> None:
@@ -189,6 +202,8 @@ def edit(world: World, event: str, detail: object) -> None:
 
 @pytest.mark.timeout(examples(120))
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example([("cut", "far"), ("node", Slot("trainer", 0)), ("jump", 4732)])
+@example([("fence", 38), ("jump", 72094), ("suspend", None), ("restore", None)])
 @given(st.lists(EVENTS, min_size=1, max_size=25))
 def test_limits_and_routes_hold_and_the_world_settles(events: list[tuple[str, object]]) -> None:
     world = World(group(*ROLLOUTS, lease=LEASE))
@@ -232,6 +247,8 @@ def settle_down(watcher: Watcher) -> None:
     wanted = {(seat.slot, seat.place) for seat in decision.seats}
     assert wanted == {(pod.slot, pod.place) for one in world.clusters.values() for pod in one.pods.values()}
     assert all(world.is_up(pod) for one in world.clusters.values() for pod in one.pods.values())
+    asked = {request.id for request in world.group.spec.requests}
+    assert asked <= {entry.id for entry in decision.state.requests if entry.over}, "somebody still waits"
     term = world.pod("trainer", 0).term
     assert term is not None
     assert term >= world.reports.get(Slot("trainer", 0), {}).get("term", 0), "it knows of a later one than itself"
@@ -260,3 +277,24 @@ def test_a_restored_state_never_gives_out_a_term_or_revision_again() -> None:
         world.pass_time(30.0)
         watcher.step()
     assert GroupState.from_json(world.state).term > newest[0]
+
+
+def test_a_restored_state_learns_the_term_of_a_pod_that_is_ending() -> None:
+    world = World(group(*ROLLOUTS, lease=LEASE))
+    watcher = Watcher(world)
+    watcher.step()
+    older = world.state
+    fill(world)
+    del world.clusters["local"].pods[Slot("trainer", 0)]
+    for _ in range(6):
+        world.pass_time(30.0)
+        watcher.step()
+    newest = GroupState.from_json(world.state).term
+    assert newest > GroupState.from_json(older).term
+    world.change(suspend=True)
+    watcher.step()
+    world.state = older
+    watcher.forget()
+    watcher.step()
+    assert world.observe().pods(), "the pod is still there, on its way out"
+    assert GroupState.from_json(world.state).term == newest

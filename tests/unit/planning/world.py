@@ -98,6 +98,7 @@ class World:
     deleting: bool = False
     writes_plans: bool = True
     next_uid: int = 0
+    num_asked: int = 0
     children: dict[str, dict[ObjectKey, ChildView]] = field(default_factory=dict)
     reports: dict[Slot, dict[str, Any]] = field(default_factory=dict)
     plans: dict[Place, Plan] = field(default_factory=dict)

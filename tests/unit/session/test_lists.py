@@ -17,7 +17,7 @@ from sync_runtime.tensors.bits import bind, scatter
 from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.sparse import within
 
-SHAPES = {"large": (96, 1024), "wide": (3, 5000), "row": (7,), "small": (2, 3), "bytes": (11, 13)}
+SHAPES = {"large": (24, 256), "wide": (3, 700), "row": (7,), "small": (2, 3), "bytes": (11, 13)}
 DTYPES = {"bytes": np.uint8, "wide": np.uint32}
 
 
@@ -61,7 +61,7 @@ def read(data: bytes, blocks: BlockMap) -> dict[int, dict[int, int]]:
 
 @st.composite
 def lists(draw: st.DrawFn) -> tuple[BlockMap, dict[int, StagedBlock]]:
-    blocks = BlockMap(layout_of(state_of(), block_elements=draw(st.sampled_from([64, 1000, 1 << 14]))))
+    blocks = BlockMap(layout_of(state_of(), block_elements=draw(st.sampled_from([64, 500, 1 << 12]))))
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     share = draw(st.sampled_from([0.001, 0.3, 1.0]))
     staged = {}
