@@ -31,6 +31,8 @@ class Forwarder:
         self._open = asyncio.Event()
         self._open.set()
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[object] | None] = set()
+        """A loop holds its tasks weakly: one that waits for streams which nobody else knows of may vanish."""
 
     @property
     def port(self) -> int:
@@ -61,6 +63,14 @@ class Forwarder:
         self._open.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._serving.add(task)
+        try:
+            await self._carry(reader, writer)
+        finally:
+            self._serving.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
             await self._open.wait()
             try:
