@@ -49,7 +49,8 @@ def test_every_act_of_the_demo_is_seen_and_nothing_stays(demo: list[str], tmp_pa
     assert page.count("<svg") >= 6
 
 
-@pytest.mark.parametrize("words", [pytest.param("three regions", marks=WHOLE), "kubectl apply"])
+@WHOLE
+@pytest.mark.parametrize("words", ["three regions", "kubectl apply"])
 def test_whoever_interrupts_it_leaves_nothing_behind(demo: list[str], tmp_path: Path, words: str) -> None:
     before = _folders()
     process = subprocess.Popen(

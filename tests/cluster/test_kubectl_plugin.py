@@ -241,7 +241,7 @@ def test_the_trace_of_a_version_is_printed_from_a_query_api(editor: Person) -> N
 
 def test_on_a_terminal_it_is_live_in_colour_and_ends_with_ctrl_c(viewer: Person) -> None:
     shown, code = on_a_terminal(viewer, ["top", "demo", "--every", "0.3"], lambda text: text.count("REGION") >= 4)
-    assert code == 0
+    assert code == 0, shown
     assert "\x1b[32mReady\x1b[0m" in shown
     assert shown.rstrip().endswith("\x1b[?25h")  # the cursor is back
 
