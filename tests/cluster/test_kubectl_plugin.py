@@ -246,7 +246,7 @@ def test_on_a_terminal_it_is_live_in_colour_and_ends_with_ctrl_c(viewer: Person)
     assert shown.rstrip().endswith("\x1b[?25h")  # the cursor is back
 
 
-def on_a_terminal(person: Person, words: list[str], enough: Any, timeout_s: float = 30.0) -> tuple[str, int]:
+def on_a_terminal(person: Person, words: list[str], enough: Any, timeout_s: float = 120.0) -> tuple[str, int]:
     """What a terminal shows until it is enough; then Ctrl-C."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
