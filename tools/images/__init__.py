@@ -4,7 +4,7 @@
 
     found = images.cached()             # those of exactly this checkout, if they were built; builds nothing
     reason = images.why_impossible()    # None where they can be built here, otherwise one sentence
-    found = images.build()              # builds what is missing (seconds after a change of code, minutes at first)
+    found = images.build()              # builds what is missing (minutes)
 
     ClusterConfig(images=tuple(map(str, found.archives)), …)       # nodes then have them
     found.chart_values()                                           # the chart's values to run them
