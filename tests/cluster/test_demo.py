@@ -54,8 +54,9 @@ def test_every_act_of_the_demo_is_seen_and_nothing_stays(demo: list[str], tmp_pa
 def test_whoever_interrupts_it_leaves_nothing_behind(demo: list[str], tmp_path: Path, words: str) -> None:
     before = _folders()
     process = subprocess.Popen(
-        demo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY, start_new_session=True
-    )
+        demo, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY, start_new_session=True,
+        preexec_fn=processtree.hear_interrupts,  # noqa: PLW1509 it only sets a signal
+    )  # fmt: skip
     assert process.stdout is not None
     with process:
         for line in process.stdout:

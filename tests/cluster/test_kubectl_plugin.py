@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from syncgroup_operator.manifests import roles
+from tests.support import processtree
 from tests.support.kubectl_plugin import Person
 from tests.support.operator_groups import Group, beating_group
 from tests.support.operators import OperatorHub, OperatorProcess, apply, group_of
@@ -251,7 +252,7 @@ def on_a_terminal(person: Person, words: list[str], enough: Any, timeout_s: floa
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [person.kubectl, "syncgroup", *words], env={**person.environment, "TERM": "xterm"}, stdin=theirs, stdout=theirs,
-        stderr=theirs, start_new_session=True,
+        stderr=theirs, start_new_session=True, preexec_fn=processtree.hear_interrupts,  # noqa: PLW1509 it only sets a signal
     )  # fmt: skip
     os.close(theirs)
     shown, end_s, told = "", time.monotonic() + timeout_s, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from pathlib import Path
 
 
@@ -29,3 +30,8 @@ def resident_bytes(root: int) -> int:
                 if line.startswith("VmRSS:"):
                     total += int(line.split()[1]) * 1024
     return total
+
+
+def hear_interrupts() -> None:
+    """For a child, before it begins: what a shell runs in its background ignores Ctrl-C, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
