@@ -241,17 +241,16 @@ class RolloutWork:
         return self._sidecar.plans.plan.trainer if is_on(self._sidecar) else None
 
     def _live(self) -> WorkVersion | None:
-        engine, live = self._engine, self._engine.live
-        digest = self._sidecar.versions.digest(live)
-        if live is None or digest is None or engine.scrubs.passed is not True or engine.state is ServiceState.POISONED:
-            return None
-        return WorkVersion(live.lineage, live.seq, digest)
+        return self._named(self._engine.live) if self._engine.scrubs.passed is True else None
 
     def _coming(self) -> WorkVersion | None:
-        engine, scrub = self._engine, self._engine.scrubs.passed
-        version = engine.staged or (engine.live if scrub is None else None)
+        engine = self._engine
+        return self._named(engine.staged or (engine.live if engine.scrubs.passed is None else None))
+
+    def _named(self, version: VersionRef | None) -> WorkVersion | None:
+        """A version as the ledger has it; None where its digest is not known, or the weights were found wrong."""
         digest = self._sidecar.versions.digest(version)
-        if version is None or digest is None or engine.state is ServiceState.POISONED:
+        if version is None or digest is None or self._engine.state is ServiceState.POISONED:
             return None
         return WorkVersion(version.lineage, version.seq, digest)
 

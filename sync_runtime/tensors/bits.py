@@ -96,11 +96,6 @@ def rectangle(piece: Piece, tensor: BitTensor) -> Bits:
     return tensor.tile(*_slices(piece))
 
 
-def rectangle_of(piece: Piece, matrix: Bits) -> Bits:
-    """A piece of a matrix, to be written: always a view."""
-    return matrix[_slices(piece)]
-
-
 def _slices(piece: Piece) -> tuple[slice, slice]:
     rows = slice(piece.row_start, piece.row_start + piece.num_rows)
     return rows, slice(piece.col_start, piece.col_start + piece.num_cols)
@@ -112,7 +107,7 @@ def scatter(block: Block, state: Mapping[int, BitTensor], positions: Any, bits: 
     for piece in block.pieces:
         inside = within(positions, first, piece.num_elements)
         if inside.stop > inside.start:
-            _write(rectangle_of(piece, state[piece.tensor].matrix), positions[inside], first, bits[inside])
+            _write(state[piece.tensor].matrix[_slices(piece)], positions[inside], first, bits[inside])
         first += piece.num_elements
 
 
