@@ -37,6 +37,10 @@ class Pair:
         )
         self.group = group
         self.subscriber = Subscriber(self.model, engine="transformers", socket=group.socket("eu-0"), patience=0.5)
+        # Opened before its sidecar knew the trainer's version, the worker is given it as one to switch to.
+        assert self.subscriber.wait(0, timeout=20) == self.publisher.version
+        self.subscriber.activate()
+        assert self.subscriber.version == self.publisher.version
 
     def publish(self, seed: int) -> Any:
         """A step; returns when the worker has it staged."""
