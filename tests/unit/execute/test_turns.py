@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -111,3 +112,28 @@ def test_a_turn_that_nobody_wants_any_more_goes_to_the_next() -> None:
         return [line for line in log if "begins" in line]
 
     assert asyncio.run(scenario()) == ["c begins"]
+
+
+def test_while_something_urgent_waits_turns_are_short() -> None:
+    async def scenario() -> list[str]:
+        turns, work = Turns(at_once=1, longest_s=60.0, short_s=0.02), asyncio.Event()
+        log: list[str] = []
+        slow = [asyncio.create_task(one(turns, name, log, work)) for name in "ab"]
+        await asyncio.sleep(0.04)  # "a" had its time, and only "b" waits
+        before = list(log)
+        urgent = [asyncio.create_task(one(turns, name, log, work, urgent=True)) for name in ("first", "second")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [*before, "first begins"] == log == ["a begins", "first begins"]
+        await asyncio.wait_for(until(lambda: "second begins" in log), 5.0)
+        assert "b begins" not in log
+        work.set()
+        await asyncio.gather(*slow, *urgent)
+        return [line for line in log if "begins" in line]
+
+    assert asyncio.run(scenario()) == ["a begins", "first begins", "second begins", "b begins"]
+
+
+async def until(check: Callable[[], bool]) -> None:
+    while not check():  # noqa: ASYNC110 a log has no event
+        await asyncio.sleep(0.001)
