@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import LayoutError
@@ -15,6 +14,7 @@ from sync_runtime.offline.interop.files import sync_file, sync_folder
 from sync_runtime.offline.interop.model import Foreign, PatchedState
 from sync_runtime.offline.interop.registry import Format
 from sync_runtime.offline.interop.target import Export, Target, Written
+from sync_runtime.offline.objects import Sink
 from sync_runtime.offline.staging import Comparison
 from sync_runtime.offline.streams import Watch, write_diff
 from sync_runtime.tensors.bits import BitTensor
@@ -34,7 +34,15 @@ class Coding:
 
 
 def import_delta(base: Checkpoint, foreign: Foreign, output: Path, coding: Coding) -> Manifest:
-    """Writes the delta from the base to what the foreign one makes of it. All its checksums are verified before."""
+    """Writes the delta from the base to what the foreign one makes of it."""
+    manifest = write_file(output, base.layout(), lambda file: write_import(file, base, foreign, coding))
+    sync_file(output)
+    sync_folder(output.parent)
+    return manifest
+
+
+def write_import(sink: Sink, base: Checkpoint, foreign: Foreign, coding: Coding) -> Manifest:
+    """The same into a sink. A checksum over the whole is verified first, those of tensors as they are made."""
     layout = base.layout()
     live = MappedState(base, layout)
     new = PatchedState(live, layout, foreign)
@@ -42,23 +50,15 @@ def import_delta(base: Checkpoint, foreign: Foreign, output: Path, coding: Codin
     for at, spec in enumerate(layout.tensors):
         if not spec.numel:  # no block holds it, so that nobody else would ask for it
             _ = new[at]
-
-    def write(file: BinaryIO) -> Manifest:
-        pair = Comparison(BlockMap(layout), live, new)
-        return write_diff(
-            file,
-            pair,
-            codec=coding.codec,
-            seqs=foreign.origin.seqs,
-            label=coding.label or foreign.origin.label,
-            watch=coding.watch,
-            threads=coding.threads,
-        )
-
-    manifest = write_file(output, layout, write)
-    sync_file(output)
-    sync_folder(output.parent)
-    return manifest
+    return write_diff(
+        sink,
+        Comparison(BlockMap(layout), live, new),
+        codec=coding.codec,
+        seqs=foreign.origin.seqs,
+        label=coding.label or foreign.origin.label,
+        watch=coding.watch,
+        threads=coding.threads,
+    )
 
 
 def export_delta(

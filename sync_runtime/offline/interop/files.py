@@ -8,10 +8,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from sync_runtime.errors import LimitError, SettingsError
+from sync_runtime.errors import FormatError, LimitError, SettingsError
 from sync_runtime.offline.deltafile import replacing
 
 
@@ -64,6 +64,21 @@ def mapped(path: Path) -> memoryview:
     with path.open("rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size_bytes else b"")
+
+
+def beside(folder: Path, name: object, what: str) -> Path:
+    """A file that a document names; it must lie in the document's own folder."""
+    plain = isinstance(name, str) and PurePath(name).name == name and name.isprintable()
+    if not plain:
+        raise FormatError(f"{what} names the file {name!r}, which is none beside it")
+    path = folder / str(name)
+    try:
+        found = path.is_file()
+    except OSError as error:  # such as a name that is too long
+        raise FormatError(f"{what} names a file that cannot be: {error.strerror}") from error
+    if not found:
+        raise FormatError(f"{what} names the file {name!r}, which is not there")
+    return path
 
 
 def read_small(path: Path, limit_bytes: int) -> bytes:

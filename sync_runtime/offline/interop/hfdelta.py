@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from sync_runtime.errors import FormatError, UnknownFormatError
 from sync_runtime.offline.interop import checksums
 from sync_runtime.offline.interop.container import Part, only, open_container, write_container
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, field, parse_object
-from sync_runtime.offline.interop.files import durable_folder, read_small
+from sync_runtime.offline.interop.files import beside, durable_folder, read_small
 from sync_runtime.offline.interop.items import changed_positions
 from sync_runtime.offline.interop.model import Origin
 from sync_runtime.offline.interop.packed import ENCODINGS, Packed, PackedTensors, pack_xor, packed_bytes
@@ -38,8 +38,8 @@ def read(folder: Path) -> PackedTensors:
         raise UnknownFormatError(f"{what} is {encoding!r} under {packing!r}; known are xor and overwrite under zstd")
     algorithm = checksums.known(str(metadata.get("checksum_format")), _ALGORITHMS, what)
     changes: dict[str, Packed] = {}
-    for file, names in _shards(weight_map, what).items():
-        changes |= _shard(folder / file, names, str(encoding), algorithm)
+    for file, names in _shards(folder, weight_map, what).items():
+        changes |= _shard(file, names, str(encoding), algorithm)
     version, before = metadata.get("version"), metadata.get("base_version")
     label = f"version {version} after {before}" if _is_plain(version) and _is_plain(before) else ""
     checked = f"the {algorithm} of every changed tensor"
@@ -77,12 +77,10 @@ def write(export: Export) -> Written:
     return Written(changed, len(parts))
 
 
-def _shards(weight_map: dict[str, object], what: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _shards(folder: Path, weight_map: dict[str, object], what: str) -> dict[Path, list[str]]:
+    found: dict[Path, list[str]] = {}
     for name, file in weight_map.items():
-        if not isinstance(file, str) or PurePath(file).name != file or not file.endswith(".safetensors"):
-            raise FormatError(f"{what} places {name!r} in {file!r}, which is no shard beside it")
-        found.setdefault(file, []).append(name)
+        found.setdefault(beside(folder, file, what), []).append(name)
     return found
 
 

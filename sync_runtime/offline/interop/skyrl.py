@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from sync_runtime.errors import FormatError, LayoutError
 from sync_runtime.offline.interop import checksums
 from sync_runtime.offline.interop.container import Container, Part, only, open_container, write_container
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, count, field, objects, parse_object, sizes
-from sync_runtime.offline.interop.files import durable_folder, read_small
+from sync_runtime.offline.interop.files import beside, durable_folder, read_small
 from sync_runtime.offline.interop.items import changed_positions, raw_bytes
 from sync_runtime.offline.interop.model import Origin
 from sync_runtime.offline.interop.packed import Packed, PackedTensors, pack_xor, packed_bytes
@@ -51,9 +51,9 @@ def read(folder: Path) -> SkyrlDelta:
     what = str(folder / MANIFEST)
     manifest = parse_object(read_small(folder / MANIFEST, MAX_DOCUMENT_BYTES), what)
     files = field(manifest, "payload_files", list, what)
-    if any(not isinstance(file, str) or PurePath(file).name != file for file in files) or len(set(files)) != len(files):
-        raise FormatError(f"{what} names payload files that do not lie beside it, or one of them twice")
-    containers = {file: open_container(folder / file) for file in files}
+    containers = {file: open_container(beside(folder, file, what)) for file in files}
+    if len(containers) != len(files):
+        raise FormatError(f"{what} names a payload file twice")
     changes: dict[str, Packed] = {}
     records: dict[str, dict[str, object]] = {}
     keys: dict[str, list[str]] = {file: [] for file in files}

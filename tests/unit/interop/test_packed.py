@@ -14,7 +14,7 @@ from sync_runtime.offline import digest, load
 from sync_runtime.offline.interop.checksums import BY_NAME
 from sync_runtime.offline.interop.packed import overwritten
 from tests.support.checkpoints import save_file
-from tests.support.interop import exported, imported, saved
+from tests.support.interop import exported, imported, read_state, saved
 from tests.support.states import copied, tensor
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed: these deltas are packed with it")
@@ -31,13 +31,13 @@ RAW = {name: (BEFORE[name].matrix.tobytes(), AFTER[name].matrix.tobytes()) for n
 
 def xor(name: str) -> bytes:
     old, new = (np.frombuffer(raw, np.uint8) for raw in RAW[name])
-    return (old ^ new).tobytes()
+    return bytes((old ^ new).tobytes())
 
 
 def overwrite(name: str) -> bytes:
     old, new = (np.frombuffer(raw, np.uint8) for raw in RAW[name])
     at = np.flatnonzero(old != new).astype("<u4")
-    return at.size.to_bytes(4, "little") + at.tobytes() + new[old != new].tobytes()
+    return bytes(at.size.to_bytes(4, "little") + at.tobytes() + new[old != new].tobytes())
 
 
 def shard(path: Path, stored: dict[str, bytes], metadata: dict[str, str]) -> None:
@@ -79,6 +79,13 @@ def take(folder: Path, foreign: Path) -> str:
 @pytest.mark.parametrize("algorithm", ["xxh3-128", "blake3", "adler32"])
 def test_what_slime_lays_out_is_read(tmp_path: Path, encoding: str, algorithm: str) -> None:
     assert take(tmp_path, slime(tmp_path, encoding, algorithm)) == str(digest(AFTER))
+
+
+def test_what_modelexpress_wrote_leads_to_its_state(tmp_path: Path) -> None:
+    golden = Path(__file__).with_name("golden") / "modelexpress"
+    again = load(imported(golden / "base.safetensors", golden / "v1", tmp_path / "x.sgd", "xor-zstd"))
+    assert again.target.digest == digest(read_state(golden / "new.safetensors"))
+    assert again.manifest.label == "version 1 after base"
 
 
 def edited(folder: Path, change: Any) -> Path:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -176,13 +177,13 @@ def test_index_streams_keep_any_list(chosen: set[int], seed: int) -> None:
 
 def test_every_truncation_and_one_byte_more_is_refused() -> None:
     wanted = np.array([*range(0, 600, 7), 600 + (1 << 20)], np.int64)
-    old = (np.arange(1 << 21, dtype=np.int64) % 3 + 118 << 7).astype(np.uint16)
-    for encode, decode in (
-        (encode_u16, lambda data: decode_u16(data, wanted.size, old.size, "w")),
-        (encode_rice, lambda data: decode_rice(data, wanted.size, old.size, "w")),
-        (lambda at: encode_classes(at, old), lambda data: decode_classes(data, wanted.size, old, "w")),
-    ):
-        data = encode(wanted)
+    old = (np.arange((1 << 20) + 601, dtype=np.int64) % 3 + 118 << 7).astype(np.uint16)
+    streams: list[tuple[bytes, Callable[[memoryview], object]]] = [
+        (encode_u16(wanted), lambda data: decode_u16(data, wanted.size, old.size, "w")),
+        (encode_rice(wanted), lambda data: decode_rice(data, wanted.size, old.size, "w")),
+        (encode_classes(wanted, old), lambda data: decode_classes(data, wanted.size, old, "w")),
+    ]
+    for data, decode in streams:
         for damaged in (*(data[:cut] for cut in range(0, len(data), 3)), data[:-1], data + b"\0"):
             with pytest.raises(FormatError):
                 decode(memoryview(damaged))
