@@ -42,6 +42,7 @@ class ForeignTarget:
 
     def is_taken(self, damaged: bytes) -> bool:
         """Whether it was taken; what it then says must hold."""
+        self.path.unlink()  # a file that is cut and written again is flushed by some file systems, which takes its time
         self.path.write_bytes(damaged)
         try:
             foreign = FORMATS[self._name].read(self._foreign)

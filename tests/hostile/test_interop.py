@@ -23,7 +23,7 @@ IN_FOLDERS = [
     ("skyrl", "manifest.json"),
     ("skyrl", "delta-rank00000-file000000.safetensors"),
 ]
-MUTATIONS = 500
+MUTATIONS = 2000
 
 
 @pytest.mark.parametrize(("name", "variant"), ONE_FILE)

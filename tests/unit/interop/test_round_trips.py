@@ -76,7 +76,8 @@ def test_a_dense_file_is_the_new_checkpoint(tmp_path: Path) -> None:
     chosen=st.sampled_from(EVERY_VARIANT),
     columns=st.sampled_from([1, 2, 5]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
+@pytest.mark.timeout(60)
 def test_any_two_states_pass_through_any_format(
     tmp_path_factory: pytest.TempPathFactory, old: list[int], new: list[int], chosen: tuple[str, str], columns: int
 ) -> None:
