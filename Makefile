@@ -73,7 +73,7 @@ tools-lock: setup ## After a change in tools/kube/tools.toml: write go.mod and g
 
 .PHONY: requirements
 requirements: setup ## After a change of dependencies in pyproject.toml: pin them anew, with hashes
-	@for extra in operator sidecar library examples dev; do \
+	@for extra in operator sidecar library interop examples dev; do \
 	  uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit 1; done
 	@uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \

@@ -1,0 +1,127 @@
+"""What is exported: a base and the state that a `.sgd` delta leads to, tensor by tensor, as a writer wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sync_runtime.delta.apply import Staging
+from sync_runtime.errors import LayoutError, SettingsError
+from sync_runtime.offline.checkpoints import Checkpoint, MappedState
+from sync_runtime.offline.deltafile import Delta
+from sync_runtime.offline.staging import check_base, stage
+from sync_runtime.offline.streams import state_digest
+from sync_runtime.tensors.bits import BitTensor, scatter
+from sync_runtime.tensors.blocks import Block, Piece
+from sync_runtime.tensors.sparse import within
+
+
+class Pair(NamedTuple):
+    """A tensor before and after."""
+
+    name: str
+    old: BitTensor
+    new: BitTensor
+
+
+class Written(NamedTuple):
+    """What a writer counts."""
+
+    num_changed: int
+    num_tensors: int
+    """Those with a change."""
+
+
+class _Place(NamedTuple):
+    """Where a tensor lies in a block."""
+
+    block: Block
+    first: int
+    piece: Piece
+
+
+class Target:
+    """The state that a delta leads to; the base is checked against the delta before anything is made."""
+
+    def __init__(self, base: Checkpoint, delta: Delta, threads: int | None = None) -> None:
+        self.base, self.delta = base, delta
+        self._live = MappedState(base, delta.layout)
+        check_base(delta, state_digest(delta.blocks, self._live, threads))
+        self._staging = Staging(delta.blocks, self._live)
+        stage(delta, self._staging, threads)
+        self._places = self._found_places()
+
+    def pairs(self) -> Iterator[Pair]:
+        """Every tensor of the base, by ascending name. A tied name that the base stores apart follows its tensor."""
+        index_of = self.delta.layout.index_of
+        for name in sorted(self.base.entries):
+            at = index_of[name]
+            old = self._live[at]
+            if name != self.delta.layout.tensors[at].name:
+                self._check_tie(name, old)
+            yield Pair(name, old, self._new(at, old))
+
+    def _new(self, at: int, old: BitTensor) -> BitTensor:
+        places = self._places.get(at, [])
+        if not places:
+            return old
+        new = BitTensor(old.dtype, old.shape, np.array(old.matrix))
+        for place in places:
+            staged = self._staging.staged[place.block.number]
+            inside = within(staged.positions, place.first, place.piece.num_elements)
+            alone = place.block._replace(pieces=(place.piece,), num_elements=place.piece.num_elements)
+            scatter(alone, {at: new}, staged.positions[inside] - np.uint32(place.first), staged.bits[inside])
+        return new
+
+    def _found_places(self) -> dict[int, list[_Place]]:
+        found: dict[int, list[_Place]] = {}
+        for number in self._staging.staged:
+            block, first = self.delta.blocks.block(number), 0
+            for piece in block.pieces:
+                found.setdefault(piece.tensor, []).append(_Place(block, first, piece))
+                first += piece.num_elements
+        return found
+
+    def _check_tie(self, alias: str, old: BitTensor) -> None:
+        alone = Checkpoint(self.base.path, self.base.files, {alias: self.base.entries[alias]})
+        stored = MappedState(alone, alone.layout())[0]
+        if stored.dtype != old.dtype or not np.array_equal(stored.matrix, old.matrix):
+            raise LayoutError(f"{alias!r} is tied to another tensor in the delta, but differs from it in the base")
+
+
+@dataclass(frozen=True)
+class Export:
+    """One order to a writer."""
+
+    target: Target
+    output: Path
+    variant: str
+    meta: Mapping[str, str]
+    """What the user adds to the header."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """The tensors."""
+        return self.target.pairs()
+
+    @property
+    def base_seq(self) -> int:
+        """The number that the delta gives its base."""
+        return self.target.delta.base.seq
+
+    @property
+    def target_seq(self) -> int:
+        """The number that the delta gives its target."""
+        return self.target.delta.target.seq
+
+    def number(self, key: str, default: int) -> int:
+        """A number from the user, or the delta's."""
+        text = self.meta.get(key)
+        if text is None:
+            return default
+        if not text.isdecimal():
+            raise SettingsError(f"{key} is {text!r}; the format wants a number there")
+        return int(text)
