@@ -1,4 +1,7 @@
-"""A real S3 server on loopback for tests: versitygw, built by `python -m tools.kube build s3`, over a folder of its own."""
+"""A real S3 server on loopback for tests: versitygw, over a folder of its own.
+
+`python -m tools.kube build s3` builds it; without it tests skip.
+"""
 
 from __future__ import annotations
 

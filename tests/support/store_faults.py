@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         if has_body:
             self.wfile.write(answer.body)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 -- names that http.server calls
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing: tests speak for themselves."""
