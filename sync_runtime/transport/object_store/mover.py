@@ -7,7 +7,6 @@ nothing of objects; the lines are its caller's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -62,7 +61,7 @@ class PointerMover:
 
     def claim(self) -> Pointer:
         """Takes the pointer over, with the lines that it has; raises FenceError, StoreForeignError, StoreError."""
-        for _ in self._attempts():
+        for _ in self._patience.attempts():
             found = self._read()
             if found is not None:
                 check_claimable(found.pointer, self._writer.claim)
@@ -91,7 +90,7 @@ class PointerMover:
         """
         pointer = self._next(lines, manifest)
         pointer = replace(pointer, signers=_joined(pointer.signers, self.pointer.signers))
-        for _ in self._attempts():
+        for _ in self._patience.attempts():
             try:
                 return self._landed(pointer, self._latest.swap(pointer, self._writer.pen, self._tag))
             except StoreConflictError:
@@ -175,14 +174,6 @@ class PointerMover:
     def _landed(self, pointer: Pointer, tag: str) -> Pointer:
         self._pointer, self._tag = pointer, tag
         return pointer
-
-    def _attempts(self) -> Iterator[None]:
-        ends_at = self._patience.clock() + self._patience.give_up_after_s
-        for pause_s in self._patience.pauses():
-            yield
-            if self._patience.clock() + pause_s > ends_at:
-                return
-            self._patience.sleep(pause_s)
 
 
 def _joined(own: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from sync_runtime.errors import FormatError
 
 LATEST: Final = "latest"
 PLACES: Final = "places/"
+PROBES: Final = "probe/"
 OPENING_HEX_DIGITS: Final = 16
 _MAX_TERM: Final = 2**63 - 1
 _PLACE: Final = re.compile(r"([1-9][0-9]{0,18})-[0-9a-f]{16}")
@@ -63,12 +64,12 @@ def layout_path(place: str, layout_hash: str) -> str:
 def temporary_path(path: str, random: str) -> str:
     """Where a folder store writes what is to become `path`: in the same place, so that it goes with it."""
     place = path[len(PLACES) :].partition("/")[0] if path.startswith(PLACES) else ""
-    return f"{PLACES}{place}/{_TEMPORARY}/{random}" if place else f"probe/{_TEMPORARY}-{random}"
+    return f"{PLACES}{place}/{_TEMPORARY}/{random}" if place else f"{PROBES}{_TEMPORARY}-{random}"
 
 
-def probe_path(place: str) -> str:
+def probe_path(place: str, attempt: int) -> str:
     """Where a publisher tries out conditions."""
-    return f"probe/{place}"
+    return f"{PROBES}{place}-{attempt}"
 
 
 def parse_listed(path: str) -> Listed | None:

@@ -35,6 +35,15 @@ class Patience:
             yield pause_s * (0.5 + 0.5 * self.jitter())
             pause_s = min(2 * pause_s, self.longest_pause_s)
 
+    def attempts(self) -> Iterator[None]:
+        """One turn for each try, with a pause before every one but the first, until the time is over."""
+        ends_at = self.clock() + self.give_up_after_s
+        for pause_s in self.pauses():
+            yield
+            if self.clock() + pause_s > ends_at:
+                return
+            self.sleep(pause_s)
+
 
 class PatientObjects:
     """A store that is asked again where that can help. Thread-safe."""
@@ -69,15 +78,14 @@ class PatientObjects:
         return iter(self._again(lambda: list(self._store.list(prefix))))
 
     def _again(self, act: Callable[[], T]) -> T:
-        patience = self._patience
-        ends_at = patience.clock() + patience.give_up_after_s
-        for pause_s in patience.pauses():
+        trouble: StoreError | None = None
+        for _ in self._patience.attempts():
             try:
                 return act()
             except StoreDeniedError:
                 raise  # the adapter has read the credentials again already
             except StoreError as error:
-                if not error.retry_helps or patience.clock() + pause_s > ends_at:
+                if not error.retry_helps:
                     raise
-            patience.sleep(pause_s)
-        raise StoreError("the store was not asked")
+                trouble = error
+        raise trouble or StoreError("the store was not asked")

@@ -24,6 +24,7 @@ from sync_runtime.transport.object_store.mover import PointerMover, Writer
 from sync_runtime.transport.object_store.names import (
     OPENING_HEX_DIGITS,
     PLACES,
+    PROBES,
     Listed,
     object_path,
     parse_listed,
@@ -106,7 +107,7 @@ class StorePublisher:
     def open(self) -> Pointer:
         """Proves the store and claims its pointer; raises StoreUnfitError, StoreForeignError, FenceError."""
         with self._lock:
-            prove_conditions(self._store, self.place)
+            prove_conditions(self._store, self.place, self._settings.patience)
             return self._mover.claim()
 
     def close(self) -> None:
@@ -221,6 +222,8 @@ class StorePublisher:
                 for path in self._store.list(PLACES)
                 if (listed := parse_listed(path)) is not None and self._is_garbage(listed, kept, layouts)
             ]
+            # A proof of somebody who opens right now, if it was one, is only disturbed and begins anew.
+            garbage += [path for path in self._store.list(PROBES) if not path.startswith(PROBES + self.place)]
             if not garbage or not self._mover.still_mine():
                 return 0
             self._remove(garbage)

@@ -180,7 +180,8 @@ def _garbage(trainer: TrainerSide, store_folder: Path) -> int:
     kept = {(row.place, row.key.file_stem) for row in rows_of(lines)}
     kept |= {(layout.place, layout.layout_hash) for layout in layouts_of(lines)}
     listed = [parse_listed(path) for path in store.list("places/")]
-    return sum(one is None or (one.place, one.name) not in kept for one in listed)
+    unnamed = sum(one is None or (one.place, one.name) not in kept for one in listed)
+    return unnamed + len(list(store.list("probe/")))
 
 
 if __name__ == "__main__":
