@@ -72,6 +72,11 @@ def probe_path(place: str, attempt: int) -> str:
     return f"{PROBES}{place}-{attempt}"
 
 
+def is_probe_of_others(path: str, place: str) -> bool:
+    """Whether a listed key was left by an opening, or by a write, of another process. A list may hold anything."""
+    return path.startswith(PROBES) and not path.startswith(PROBES + place)
+
+
 def parse_listed(path: str) -> Listed | None:
     """A listed key; None where it is none of ours, and so nobody's to remove."""
     found = _LISTED.fullmatch(path)

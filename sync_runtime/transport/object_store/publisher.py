@@ -26,6 +26,7 @@ from sync_runtime.transport.object_store.names import (
     PLACES,
     PROBES,
     Listed,
+    is_probe_of_others,
     object_path,
     parse_listed,
     place_name,
@@ -223,7 +224,7 @@ class StorePublisher:
                 if (listed := parse_listed(path)) is not None and self._is_garbage(listed, kept, layouts)
             ]
             # A proof of somebody who opens right now, if it was one, is only disturbed and begins anew.
-            garbage += [path for path in self._store.list(PROBES) if not path.startswith(PROBES + self.place)]
+            garbage += [path for path in self._store.list(PROBES) if is_probe_of_others(path, self.place)]
             if not garbage or not self._mover.still_mine():
                 return 0
             self._remove(garbage)

@@ -96,7 +96,7 @@ class RemoteStore:
 
     def get_if_changed(self, key: str, tag: str | None, limit_bytes: int) -> Fetched | None:
         """Reads a key on condition: an unchanged one costs no body."""
-        options: Any = {} if tag is None else {"if_none_match": _e_tag(tag)}
+        options: Any = {} if tag is None else {"if_none_match": _known_as(tag).get("e_tag")}
 
         def act(store: ObjectStore) -> Fetched | None:
             try:
@@ -117,7 +117,7 @@ class RemoteStore:
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str:
         """Puts on condition, once."""
-        mode: Any = "create" if tag is None else {"e_tag": _e_tag(tag), "version": _version(tag)}
+        mode: Any = "create" if tag is None else _known_as(tag)
         attributes = _NEVER if key == LATEST else _FOR_EVER
         put = self._do(key, lambda store: obstore.put(store, self._path(key), data, attributes=attributes, mode=mode))
         return _tag(put)
@@ -226,12 +226,9 @@ def _tag(meta: Mapping[str, Any]) -> str:
     return f"{meta.get('e_tag') or ''}\n{meta.get('version') or ''}"
 
 
-def _e_tag(tag: str) -> str | None:
-    return tag.partition("\n")[0] or None
-
-
-def _version(tag: str) -> str | None:
-    return tag.partition("\n")[2] or None
+def _known_as(tag: str) -> dict[str, str]:
+    e_tag, _, version = tag.partition("\n")
+    return {name: value for name, value in (("e_tag", e_tag), ("version", version)) if value}
 
 
 def _first_line(error: Exception) -> str:

@@ -46,9 +46,10 @@ class DeadlyObjects:
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str:
         is_last = self._count()
-        found = self._store.swap(key, data, tag)
-        self._die(is_last)
-        return found
+        try:
+            return self._store.swap(key, data, tag)
+        finally:
+            self._die(is_last)  # one that is refused is a moment too
 
     def remove(self, keys: Iterable[str]) -> None:
         for key in keys:  # one by one, so that every moment in between is met
@@ -77,14 +78,14 @@ def main(folder: Path, store_folder: Path, remote: list[str]) -> dict[str, objec
     lives = deaths = 0
     acknowledged = 0
     for count in range(1, 1000):
-        ended = False
+        ended = True
         for after in (False, True):
             head = _head(trainer, store_folder)
             _make_objects(trainer, head)
             status, said = _one_life(trainer, store_folder, remote, count, after=after)
             lives += 1
-            ended = status == 0
-            deaths += not ended
+            ended = ended and status == 0
+            deaths += status != 0
             acknowledged = max(acknowledged, said)
             _check(trainer, store_folder, folder / f"member-{lives}", acknowledged, f"write {count}, after={after}")
         if ended:

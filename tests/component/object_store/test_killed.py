@@ -20,7 +20,6 @@ def test_a_publisher_that_dies_at_any_write_to_a_folder_leaves_whole_versions(tm
 
 @pytest.mark.timeout(180)
 def test_a_publisher_that_dies_at_any_write_to_s3_leaves_whole_versions(tmp_path: Path) -> None:
-    pytest.importorskip("obstore", reason="the library of remote stores is not installed: `make setup`")
     with s3_server(tmp_path) as server:
         _check(_run(tmp_path, server.url, str(server.credentials), "group", str(server.folder / BUCKET / "group")))
 
