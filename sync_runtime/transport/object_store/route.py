@@ -54,11 +54,9 @@ def find_route(pointer: Pointer, held: VersionRef | None) -> Route | None:
 
 def find_anchor_route(pointer: Pointer) -> Route | None:
     """The newest anchor and what follows it; None: the store has none."""
-    if not pointer.lines or pointer.lines[0].anchor is None:
-        return None
-    line = pointer.lines[0]
-    anchor = line.anchor
-    if anchor is None:
+    line = pointer.lines[0] if pointer.lines else None
+    anchor = None if line is None else line.anchor
+    if line is None or anchor is None:
         return None
     return Route((anchor, *_forward(line, anchor.key.target_seq)), is_anchor=True)
 
@@ -80,9 +78,9 @@ def _forward(line: Line, seq: int) -> list[Row]:
     chain: list[Row] = []
     at = line.head.seq
     while at != seq:
-        row = best[at][1]
-        if row is None or row.key.base_seq is None:
+        taken = best[at][1]
+        if taken is None or taken.key.base_seq is None:
             break
-        chain.append(row)
-        at = row.key.base_seq
+        chain.append(taken)
+        at = taken.key.base_seq
     return chain[::-1]

@@ -15,12 +15,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.bucket.keys import VersionRef, delta_key
 from sync_runtime.transport.object_store.folder import FolderStore
 from sync_runtime.transport.object_store.lines import layouts_of, rows_of
 from sync_runtime.transport.object_store.names import parse_listed
 from sync_runtime.transport.object_store.ports import Fetched, Objects
-from tests.support.stores import LINEAGE, Member, TrainerSide, delta_key, payload
+from tests.support.stores import LINEAGE, Member, TrainerSide, payload
 
 KEEP = 5
 SIZE_BYTES = 100_000

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @contextmanager
-def publishing(trainer: TrainerSide, store: RemoteStore, **options: int) -> Iterator[StorePublisher]:
-    publisher = trainer.publisher(store, **options)
+def publishing(trainer: TrainerSide, store: RemoteStore, keep: int = 32) -> Iterator[StorePublisher]:
+    publisher = trainer.publisher(store, keep=keep)
     try:
         yield publisher
     finally:
