@@ -1,4 +1,4 @@
-"""Who removes what: a collector beside uploads, a process that was replaced, and a manifest that is not the pointer's."""
+"""Who removes what, beside uploads and after being replaced; and a manifest that is not the one the pointer means."""
 
 from __future__ import annotations
 
