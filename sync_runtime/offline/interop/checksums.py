@@ -6,10 +6,31 @@ import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 
-from sync_runtime.errors import DigestError, UnknownFormatError
-from sync_runtime.offline.interop.blake3 import blake3
+from sync_runtime.errors import DigestError, SettingsError, UnknownFormatError
 from sync_runtime.offline.interop.items import U8
-from sync_runtime.offline.interop.xxh3 import xxh3_128
+
+
+def xxh3_128(data: U8) -> bytes:
+    """Sixteen bytes, seed 0; raises SettingsError where the package is missing."""
+    try:
+        import xxhash  # noqa: PLC0415  # only some formats need it: the others must work without
+    except ModuleNotFoundError as error:
+        raise _missing("xxhash") from error
+    return xxhash.xxh3_128_digest(data.data)
+
+
+def blake3(data: U8) -> bytes:
+    """Thirty-two bytes; raises SettingsError where the package is missing."""
+    try:
+        from blake3 import blake3 as hasher  # noqa: PLC0415  # only some formats need it: the others must work without
+    except ModuleNotFoundError as error:
+        raise _missing("blake3") from error
+    return bytes(hasher(data.data).digest())
+
+
+def _missing(package: str) -> SettingsError:
+    return SettingsError(f"this format needs the package {package}: install the extra `interop` of syncgroup")
+
 
 BY_NAME: Mapping[str, Callable[[U8], str]] = {
     "adler32": lambda data: f"{zlib.adler32(data.data):08x}",

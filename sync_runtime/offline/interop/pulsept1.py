@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sync_runtime.errors import DigestError, FormatError, LayoutError, LimitError, TruncatedError, UnknownFormatError
+from sync_runtime.offline.interop.checksums import xxh3_128
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, count, field, objects, parse_object, sizes
 from sync_runtime.offline.interop.files import durable_file, mapped
 from sync_runtime.offline.interop.items import (
@@ -42,7 +43,6 @@ from sync_runtime.offline.interop.positions import (
     encode_u16,
 )
 from sync_runtime.offline.interop.target import Export, Pair, Written
-from sync_runtime.offline.interop.xxh3 import xxh3_128
 from sync_runtime.offline.interop.zstd import compress_parts, decompress
 from sync_runtime.tensors.bits import BitTensor
 from sync_runtime.tensors.layout import canonical_json

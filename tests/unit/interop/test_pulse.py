@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sync_runtime.errors import DigestError, FormatError, LayoutError, SyncError, UnknownFormatError
 from sync_runtime.offline import digest, load
+from sync_runtime.offline.interop.checksums import xxh3_128
 from sync_runtime.offline.interop.positions import (
     decode_classes,
     decode_rice,
@@ -21,7 +22,6 @@ from sync_runtime.offline.interop.positions import (
     encode_u16,
 )
 from sync_runtime.offline.interop.pulsept1 import decode_values, encode_values
-from sync_runtime.offline.interop.xxh3 import xxh3_128
 from sync_runtime.tensors.bits import BitTensor
 from tests.support.checkpoints import save_file
 from tests.support.interop import bf16_next, bf16_state, exported, imported, saved
