@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +42,11 @@ def import_delta(base: Checkpoint, foreign: Foreign, output: Path, coding: Codin
 
 
 def write_import(sink: Sink, base: Checkpoint, foreign: Foreign, coding: Coding) -> Manifest:
-    """The same into a sink. A checksum over the whole is verified first, those of tensors as they are made."""
+    """The same into a sink. What covers a whole state is verified first, checksums of tensors as they are made."""
     layout = base.layout()
     live = MappedState(base, layout)
     new = PatchedState(live, layout, foreign)
+    foreign.check_base(_named(layout, live))
     foreign.check_state(_named(layout, new))
     for at, spec in enumerate(layout.tensors):
         if not spec.numel:  # no block holds it, so that nobody else would ask for it
@@ -74,7 +75,7 @@ def export_delta(
     return wanted.write(Export(Target(base, delta, threads), output, variant, meta))
 
 
-def _named(layout: Layout, state: PatchedState) -> Iterator[tuple[str, BitTensor]]:
+def _named(layout: Layout, state: Mapping[int, BitTensor]) -> Iterator[tuple[str, BitTensor]]:
     """By ascending name, which is the layout's order."""
     for at, spec in enumerate(layout.tensors):
         yield spec.name, state[at]

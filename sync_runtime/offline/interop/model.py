@@ -44,6 +44,10 @@ class Foreign(ABC):
     def patched(self, name: str, old: BitTensor) -> BitTensor:
         """What a tensor becomes, in memory of its own; raises where bytes, base or checksum do not fit."""
 
+    def check_base(self, tensors: Iterator[tuple[str, BitTensor]]) -> None:
+        """Checks whether a base is the one that the delta names, by ascending name. Most formats name none."""
+        del tensors
+
     def check_state(self, tensors: Iterator[tuple[str, BitTensor]]) -> None:
         """Checks a checksum over the whole new state, by ascending name. Most formats have none."""
         del tensors

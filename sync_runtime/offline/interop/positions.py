@@ -158,7 +158,9 @@ def encode_rice(positions: I64) -> bytes:
     bits = np.ones(-(-(int(ends[-1]) + 1) // 8) * 8, np.uint8)
     bits[ends] = 0
     unary = np.packbits(bits).tobytes()
-    rest = ((values[:, None] >> np.arange(k - 1, -1, -1)) & 1).astype(np.uint8)
+    rest = np.empty((values.size, k), np.uint8)
+    for bit in range(k):
+        rest[:, bit] = (values >> (k - 1 - bit)) & 1
     escapes = quotients[quotients >= _LONGEST_RUN].astype("<u4").tobytes()
     return _RICE.pack(k, len(unary)) + unary + np.packbits(rest.reshape(-1)).tobytes() + escapes
 

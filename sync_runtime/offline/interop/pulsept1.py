@@ -12,13 +12,22 @@ The digests are XXH3-128 of the new tensors, so the whole new state is verified,
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from sync_runtime.errors import DigestError, FormatError, LayoutError, LimitError, TruncatedError, UnknownFormatError
+from sync_runtime.errors import (
+    DigestError,
+    FormatError,
+    LayoutError,
+    LimitError,
+    TruncatedError,
+    UnknownFormatError,
+    WrongBaseError,
+)
 from sync_runtime.offline.interop.checksums import xxh3_128
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, count, field, objects, parse_object, sizes
 from sync_runtime.offline.interop.files import durable_file, mapped
@@ -89,6 +98,7 @@ class PulsePatch(Foreign):
         for entry in self._entries.values():
             middle, end = at + entry.index_bytes, at + entry.index_bytes + entry.value_bytes
             self._streams[entry.name], at = (payload[at:middle], payload[middle:end]), end
+        self._base = _digest(header, "baseStateDigest", what) if "baseStateDigest" in header else None
         seqs = (count(header, "baseStep", what), count(header, "step", what))
         checked = "the XXH3-128 of every tensor of the new state"
         self.origin = Origin(VARIANTS[self._version - 1], f"PULSE step {seqs[1]} after {seqs[0]}", checked, seqs)
@@ -111,6 +121,15 @@ class PulsePatch(Foreign):
         if xxh3_128(raw_bytes(new)) != entry.digest:
             raise DigestError(f"{name!r} does not get the digest that the patch promises: is the base another one?")
         return new
+
+    def check_base(self, tensors: Iterator[tuple[str, BitTensor]]) -> None:
+        """Where the patch names its base: another one is a fault of sequence, not damage."""
+        if self._base is None:
+            return
+        if _state_digest([xxh3_128(raw_bytes(tensor)) for _, tensor in tensors]) != self._base:
+            raise WrongBaseError(
+                "the patch names another base than this: give the checkpoint that it starts from"
+            )
 
     def _positions(self, indices: memoryview, entry: _Entry, before: Bits) -> I64:
         if self._version == 1:

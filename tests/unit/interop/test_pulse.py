@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sync_runtime.errors import DigestError, FormatError, LayoutError, SyncError, UnknownFormatError
+from sync_runtime.errors import DigestError, FormatError, LayoutError, SyncError, UnknownFormatError, WrongBaseError
 from sync_runtime.offline import digest, load
 from sync_runtime.offline.interop.checksums import xxh3_128
 from sync_runtime.offline.interop.positions import (
@@ -74,10 +74,12 @@ def parts(patch: bytes) -> tuple[dict[str, object], bytes]:
     return header, zstandard.ZstdDecompressor().decompress(patch[12 + size :], max_output_size=1 << 20)
 
 
-def retold(patch: bytes, **changes: object) -> bytes:
+def retold(patch: bytes, without: str = "", **changes: object) -> bytes:
     """The same envelope under an altered header."""
     size = int.from_bytes(patch[8:12], "little")
-    header = json.dumps(json.loads(patch[12 : 12 + size]) | changes, sort_keys=True, separators=(",", ":")).encode()
+    content = json.loads(patch[12 : 12 + size]) | changes
+    content.pop(without, None)
+    header = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     return patch[:8] + len(header).to_bytes(4, "little") + header + patch[12 + size :]
 
 
@@ -119,12 +121,13 @@ def test_another_base_is_refused(tmp_path: Path, variant: str) -> None:
     assert not (tmp_path / "again.sgd").exists()
 
 
-def test_a_base_with_one_bit_more_in_an_unchanged_tensor_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names_base", [True, False])
+def test_a_base_with_one_other_bit_where_nothing_changed_is_refused(tmp_path: Path, names_base: bool) -> None:
     patch = golden_patch(tmp_path, "pulsept1-v1")
     before, _ = golden()
     before["w.a"].matrix[1, 1] ^= 1
-    (tmp_path / "patch").write_bytes(patch)
-    with pytest.raises(DigestError, match="base another"):
+    (tmp_path / "patch").write_bytes(patch if names_base else retold(patch, without="baseStateDigest"))
+    with pytest.raises(WrongBaseError if names_base else DigestError, match="another"):
         imported(save_file(tmp_path / "o.safetensors", before), tmp_path / "patch", tmp_path / "x.sgd", "pulse")
 
 
@@ -197,6 +200,34 @@ def test_every_truncation_and_one_byte_more_is_refused() -> None:
 def test_codes_that_nobody_writes_are_refused(stream: bytes) -> None:
     with pytest.raises(FormatError):
         decode_rice(memoryview(stream), 1, 1000, "w")
+
+
+@pytest.mark.parametrize(
+    "stream",
+    ["05000000 0000", "05000000 ffff 0500 0000", "05000000 ffff 0500", "05000000 5f00", "05000000"],
+    ids=["twice", "needless escape", "cut escape", "outside", "fewer"],
+)
+def test_gaps_that_nobody_writes_are_refused(stream: str) -> None:
+    with pytest.raises(FormatError):
+        decode_u16(memoryview(bytes.fromhex(stream)), 2, 100, "w")
+
+
+@pytest.mark.parametrize(
+    ("stream", "changed"),
+    [
+        ("00 01000000 1e", 3),
+        ("00 02000000 1fff", 3),
+        ("01 01000000 7f 40", 1),
+        ("03 01000000 7f e0", 1),
+        ("00 01000000 1f", 2),
+        ("00 01000000 1f 00000000", 3),
+    ],
+    ids=["zero in the padding", "a byte of padding", "padded remainder", "outside", "more codes", "escape too many"],
+)
+def test_codes_with_something_too_much_are_refused(stream: str, changed: int) -> None:
+    assert decode_rice(memoryview(bytes.fromhex("00010000001f")), 3, 7, "w").tolist() == [0, 1, 2]
+    with pytest.raises(FormatError):
+        decode_rice(memoryview(bytes.fromhex(stream)), changed, 7, "w")
 
 
 def test_an_escape_that_was_not_needed_is_refused() -> None:
