@@ -34,7 +34,6 @@ from tests.support.identities import GROUP_UID
 from tests.support.stores import IMPATIENT, LINEAGE, TrainerSide, anchor_key, payload
 from tests.unit.session.receivers import Engine
 
-
 START = VersionRef(LINEAGE, 0)
 
 
