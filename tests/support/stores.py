@@ -14,6 +14,7 @@ from sync_runtime.bucket.manifest import Manifest, Version, pack_envelope
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.identity.files import read_folder
 from sync_runtime.identity.signing import Signer, TrustedSigners
+from sync_runtime.session.terms import prove
 from sync_runtime.tensors.digest import Digest
 from sync_runtime.transport.object_store.patience import Patience
 from sync_runtime.transport.object_store.pointer import Pointer
@@ -69,7 +70,8 @@ class TrainerSide:
         return cls(group, spool, signer, term, incarnation)
 
     def identity(self) -> Trainer:
-        return Trainer(GROUP_UID, self.term, self.incarnation, "ab" * 64, self.signer)
+        proof = prove(self.signer, GROUP_UID, self.term, self.incarnation)
+        return Trainer(GROUP_UID, self.term, self.incarnation, proof.signature, self.signer)
 
     def trusted(self) -> TrustedSigners:
         return TrustedSigners(self.group.authority.certificate_pem, GROUP_UID)

@@ -36,6 +36,7 @@ class Writer:
     proof: str
     """The signature for its term, in hexadecimal."""
     pen: Signer
+    older_signers: tuple[str, ...] = ()
 
 
 class PointerMover:
@@ -164,7 +165,7 @@ class PointerMover:
             term=claim.term,
             incarnation=claim.incarnation,
             proof=self._writer.proof,
-            signers=(self._writer.pen.chain_pem.decode("ascii"),),
+            signers=_joined((self._writer.pen.chain_pem.decode("ascii"),), self._writer.older_signers),
             revision=self._revision,
             place=claim.place,
             lines=lines,

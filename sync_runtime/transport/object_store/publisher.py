@@ -53,6 +53,8 @@ class Trainer:
     proof: str
     """The signature for the term, in hexadecimal."""
     pen: Signer
+    older_signers: tuple[str, ...] = ()
+    """Chains of trainers before this one whose manifests its spool still has."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Beginning:
     layout_hash: str
     way: Offered | None = None
     """From the newest version in the store to a version of this lineage."""
+    restarts: bool = False
+    """The store knows this lineage, and the spool has forgotten what came after the store's newest version."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,8 @@ class StorePublisher:
         way = None if beginning.way is None else self._uploads.put(beginning.way)
         with self._lock:
             place = edit.Place(beginning.layout_hash, self.place)
-            longer = edit.begun(self._mover.pointer.lines, beginning.lineage, beginning.start, place, way)
+            before = () if beginning.restarts else self._mover.pointer.lines
+            longer = edit.begun(before, beginning.lineage, beginning.start, place, way)
             return self._move(longer, b"")
 
     def publish(self, publications: Sequence[Publication]) -> Pointer:
@@ -254,7 +259,8 @@ class StorePublisher:
 
 
 def _writer(trainer: Trainer, place: str) -> Writer:
-    return Writer(Claim(trainer.group, trainer.term, trainer.incarnation, place), trainer.proof, trainer.pen)
+    claim = Claim(trainer.group, trainer.term, trainer.incarnation, place)
+    return Writer(claim, trainer.proof, trainer.pen, trainer.older_signers)
 
 
 def _manifest(offered: Offered) -> Manifest:

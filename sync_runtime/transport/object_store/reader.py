@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -18,7 +18,7 @@ from sync_runtime.bucket.manifest import MAX_ENVELOPE_BYTES, Manifest, open_enve
 from sync_runtime.bucket.objects import BucketTable, KeptBucket
 from sync_runtime.bucket.receiver import ObjectReceiver
 from sync_runtime.bucket.stored import StoredObject
-from sync_runtime.errors import DigestError, FormatError, SignatureError
+from sync_runtime.errors import FormatError, SignatureError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.tensors.layout import MAX_DOCUMENT_BYTES
@@ -33,6 +33,8 @@ from sync_runtime.transport.object_store.seal import Seal
 from sync_runtime.transport.object_store.uploads import settle
 
 _TRIES_OF_A_BUCKET: Final = 2
+Keep = Callable[[KeptBucket, memoryview], None]
+"""Takes a proved bucket."""
 
 
 class Shelf(Protocol):
@@ -118,13 +120,24 @@ class StoreReader:
         known = shelf.stored(row.key)
         if known is not None:
             return known
-        envelope = self._envelope(pointer, row)
-        manifest = self._checked(pointer, row, envelope)
+        envelope, manifest = self.manifest(pointer, row)
         receiver = shelf.receive(row.key)
-        table = BucketTable(manifest.buckets)
-        missing = [table[index] for index in receiver.check(manifest)]
-        settle([self._pool.submit(self._fetch_bucket, row, bucket, receiver) for bucket in missing])
+
+        def keep(bucket: KeptBucket, data: memoryview) -> None:
+            receiver.put(bucket.index, bucket.offset, data, bucket.sha256, is_verified=True)
+
+        self.fetch_buckets(row, manifest, receiver.check(manifest), keep)
         return receiver.commit(envelope)
+
+    def manifest(self, pointer: Pointer, row: Row) -> tuple[bytes, Manifest]:
+        """The signed manifest of an object, as it lies there and as it reads; raises as `fetch` does."""
+        envelope = self._envelope(pointer, row)
+        return envelope, self._checked(pointer, row, envelope)
+
+    def fetch_buckets(self, row: Row, manifest: Manifest, indices: Iterable[int], keep: Keep) -> None:
+        """Buckets of an object, in parallel, each proved by its hash before it is handed over, in some thread."""
+        table = BucketTable(manifest.buckets)
+        settle([self._pool.submit(self._fetch_bucket, row, table[index], keep) for index in indices])
 
     def _envelope(self, pointer: Pointer, row: Row) -> bytes:
         line = pointer.lines[0]
@@ -143,17 +156,19 @@ class StoreReader:
         _check_versions(pointer, row, manifest)
         return manifest
 
-    def _fetch_bucket(self, row: Row, bucket: KeptBucket, receiver: ObjectReceiver) -> None:
+    def _fetch_bucket(self, row: Row, bucket: KeptBucket, keep: Keep) -> None:
         path = bucket_path(row.place, row.key, self._seal.bucket_name(bucket.sha256))
-        for attempt in range(_TRIES_OF_A_BUCKET):
+        trouble: StoreDamagedError | None = None
+        for _ in range(_TRIES_OF_A_BUCKET):
             try:
                 data = self._get(path, bucket.size_bytes)
-                receiver.put(bucket.index, bucket.offset, memoryview(data), bucket.sha256)  # proves the hash
-            except (DigestError, StoreDamagedError) as error:
-                if attempt + 1 == _TRIES_OF_A_BUCKET:
-                    raise StoreDamagedError(f"{path} is damaged in the store: {error}") from error
-            else:
+            except StoreDamagedError as error:
+                trouble = error
+                continue
+            if hashlib.sha256(data).digest() == bucket.sha256:
+                keep(bucket, memoryview(data))
                 return
+        raise StoreDamagedError(f"{path} is damaged in the store: {trouble or 'it has another hash'}")
 
     def _get(self, path: str, limit_bytes: int) -> bytes:
         fetched = self._store.get(path, limit_bytes + self._seal.overhead_bytes)
