@@ -56,8 +56,9 @@ class Publisher:
 
     Args:
         model: a `torch.nn.Module` or a mapping from names to tensors, on the CPU or one GPU. Parameters and persistent
-            buffers travel; tied weights travel once. With several ranks: a mapping that names all tensors in every
-            rank, those that are spread as `Shard`s; what is given whole is rank 0's.
+            buffers travel; tied weights travel once. With several ranks: a module of FSDP2 or tensor parallelism
+            (`engine="dtensor"`), or a mapping that names all tensors in every rank, those that are spread as
+            `Shard`s; what is given whole is rank 0's.
         wire_dtype: `torch.bfloat16` or `torch.float16` where fp32 tensors are masters of what the engines run.
         socket: the sidecar's socket; by default what `SYNCGROUP_SOCKET` says, else its place in every pod.
         timeout: seconds to wait for a sidecar when opening.

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from sync_runtime.library.shards import Shard
 
 ENGINES: Mapping[str, str] = {
+    "dtensor": "sync_runtime.library.engines.dtensor",
     "module": "sync_runtime.library.engines.module",
     "transformers": "sync_runtime.library.engines.transformers",
+    "trl": "sync_runtime.library.engines.trl",
 }
 """Adapters by name."""
 

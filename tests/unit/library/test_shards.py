@@ -48,12 +48,24 @@ def test_a_shard_may_be_a_copy_of_another_ranks() -> None:
         (Shard(torch.zeros(200, 512), (300, 512), (150, 0), (150, None)), "outside"),
         (Shard(torch.zeros(150, 512), (300, 512), (-1, 0), (150, None)), "outside"),
         (Shard(torch.zeros(150, 512), (300, 512), (0, 0)), "`step` must say where all ranks cut"),
-        (Shard(torch.zeros(4, 8), (8, 8), (0, 0), (4, None)), "give it whole, in rank 0"),
+        (Shard(torch.zeros(4, 8), (8, 8), (0, 0)), "give it whole, in rank 0"),
     ],
 )
 def test_a_shard_that_does_not_fit_is_refused_with_a_sentence(shard: Shard, sentence: str) -> None:
     with pytest.raises(LayoutError, match=sentence):
         Weights(attach("module", {"w": shard}), world_size=2)
+
+
+def test_a_small_tensor_that_ranks_cut_has_blocks_of_its_own() -> None:
+    def rank_of_three(rank: int) -> Weights:
+        first = min(8, 3 * rank)
+        cut = Shard(torch.zeros(min(3, 8 - first)), (8,), (0, first), (None, 3))
+        return Weights(attach("module", {"cut": cut, "whole": torch.zeros(8)}), rank=rank, world_size=3)
+
+    ranks = [rank_of_three(rank) for rank in range(3)]
+    assert len({one.layout.hash for one in ranks}) == 1
+    assert [one.holding.counted for one in ranks] == [(0, 3), (1,), (2,)]
+    assert [one.holding.copies for one in ranks] == [(), (3,), (3,)]
 
 
 def test_one_rank_alone_must_hold_everything() -> None:
