@@ -2,7 +2,7 @@
 
     transfer = WeightTransfer(wire_dtype=torch.bfloat16)
     trainer = AsyncGRPOTrainer(..., weight_transfer=transfer, rollout_worker=...)
-    transfer.model = trainer.model
+    transfer.trainer = trainer
     trainer.train()
 
 The trainer calls it in its first rank alone and hands over whole trainable parameters, gathered where ranks share them.
@@ -75,12 +75,12 @@ class WeightTransfer:
     """Publishes what a trainer sends. `pause` and `resume` do nothing: workers switch at their own safe points.
 
     Args:
-        model: the trainer's model; it may be set later, before training begins.
+        trainer: whose `model` is published; it may be set later, before training begins.
         options: a Publisher's own (`wire_dtype`, `socket`, `timeout`, `patience`, `host_snapshot` ...).
     """
 
-    def __init__(self, model: Any = None, **options: Any) -> None:
-        self.model = model
+    def __init__(self, trainer: Any = None, **options: Any) -> None:
+        self.trainer = trainer
         self._options = options
         self._engine: GatheredEngine | None = None
         self._publisher: Publisher | None = None
@@ -93,9 +93,9 @@ class WeightTransfer:
 
     def init_weight_transfer(self) -> None:
         """Looks at the model; raises SyncError where it cannot be published."""
-        if self.model is None:
-            raise LocalError("nobody said whose weights travel: set `transfer.model = trainer.model` before training")
-        self._engine = GatheredEngine(self.model)
+        if self.trainer is None:
+            raise LocalError("nobody said whose weights travel: set `transfer.trainer = trainer` before training")
+        self._engine = GatheredEngine(self.trainer.model)
 
     def pause(self) -> None:
         """Nothing waits for weights."""

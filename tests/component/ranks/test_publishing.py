@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,21 @@ def test_a_joiner_gets_whole_weights_from_all_ranks(group: InsideGroup) -> None:
         assert same_state(stranger, trainer.whole)
         follow(subscriber, trainer.published(2).seq)
         assert same_state(stranger, trainer.whole)
+    close_all(trainer.publishers)
+
+
+def test_a_worker_that_codes_itself_follows_where_it_knows_the_trainers_cuts(group: InsideGroup) -> None:
+    trainer = Trainer(group)
+    cuts = json.loads(json.dumps(dict(trainer.publishers[0].cuts)))
+    assert cuts == {"v": [6, 48], "w": [12, 32]}
+    group.start("eu-0")
+    live = whole_state()
+    socket = group.socket("eu-0")
+    with Subscriber(live, socket=socket, coder="library", cuts=cuts) as subscriber:
+        follow(subscriber, trainer.published(1).seq)
+        assert same_state(live, trainer.whole)
+    with pytest.raises(LayoutError, match="'stranger'"):
+        Subscriber(live, socket=socket, coder="library", cuts={"stranger": (1, 1)})
     close_all(trainer.publishers)
 
 

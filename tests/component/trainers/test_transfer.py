@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_every_send_is_a_version_that_workers_follow(group: InsideGroup) -> None
     model = Net()
     model.odd.requires_grad_(requires_grad=False)
     transfer = WeightTransfer(wire_dtype=torch.bfloat16, socket=group.socket("trainer-0"), timeout=20.0)
-    transfer.model = model
+    transfer.trainer = SimpleNamespace(model=model)
     transfer.init_weight_transfer()
     synchronise(transfer, model)
     live = whole_state(Net())
@@ -68,7 +69,7 @@ def test_every_send_is_a_version_that_workers_follow(group: InsideGroup) -> None
 
 def test_a_send_that_fails_raises_after_all_was_taken_off_the_iterator(group: InsideGroup) -> None:
     model = Net()
-    transfer = WeightTransfer(model, socket=group.socket("trainer-0"), timeout=0.2, patience=0.2)
+    transfer = WeightTransfer(SimpleNamespace(model=model), socket=group.socket("trainer-0"), timeout=0.2, patience=0.2)
     transfer.init_weight_transfer()
     left = iter([("up.weight", torch.zeros(12, 16)), ("stranger", torch.zeros(1)), ("down.weight", torch.zeros(1))])
     with pytest.raises(LayoutError, match="'stranger'"):
@@ -85,10 +86,10 @@ def test_a_send_that_fails_raises_after_all_was_taken_off_the_iterator(group: In
 
 
 def test_a_transfer_without_a_model_says_what_to_do() -> None:
-    with pytest.raises(LocalError, match=r"transfer\.model"):
+    with pytest.raises(LocalError, match=r"transfer\.trainer"):
         WeightTransfer().init_weight_transfer()
     with pytest.raises(LocalError, match="before"):
-        WeightTransfer(Net()).send_weights(iter(()))
+        WeightTransfer(SimpleNamespace(model=Net())).send_weights(iter(()))
 
 
 def test_parameters_that_are_spread_are_kept_as_they_were_handed_over() -> None:

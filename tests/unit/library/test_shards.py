@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
+from sync_runtime.library.coders import choose_coder
+from sync_runtime.library.cuts import CutEngine, cuts_of
 from sync_runtime.library.engines import attach
 from sync_runtime.library.shards import Shard, part_of
 from sync_runtime.library.weights import Weights
@@ -66,6 +68,24 @@ def test_a_small_tensor_that_ranks_cut_has_blocks_of_its_own() -> None:
     assert len({one.layout.hash for one in ranks}) == 1
     assert [one.holding.counted for one in ranks] == [(0, 3), (1,), (2,)]
     assert [one.holding.copies for one in ranks] == [(), (3,), (3,)]
+
+
+def test_several_ranks_code_themselves_and_whole_tensors_do_not_hang_on_their_cuts() -> None:
+    whole = Weights(attach("module", {"w": Shard(torch.zeros(300, 512), (300, 512), (0, 0), (150, None))}))
+    assert choose_coder(None, whole) == "sidecar"
+    assert choose_coder("library", whole) == "library"
+    assert choose_coder(None, rank_of_two(1)) == "library"
+    with pytest.raises(LayoutError, match="several ranks"):
+        choose_coder("sidecar", rank_of_two(0))
+
+
+def test_cuts_make_the_same_layout_anew() -> None:
+    trainer = rank_of_two(0)
+    plain = {name: torch.zeros(spec.shape) for spec in trainer.layout.tensors for name in [spec.name]}
+    cuts = cuts_of(trainer.layout)
+    assert cuts == {"cols": (256, 200), "norm": (1, 70_000), "rows": (150, 512)}
+    worker = Weights(CutEngine(attach("module", plain), cuts))
+    assert worker.layout.document == trainer.layout.document
 
 
 def test_one_rank_alone_must_hold_everything() -> None:
