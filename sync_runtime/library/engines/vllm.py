@@ -189,7 +189,7 @@ def _is_as_loaded(module: torch.nn.Module) -> bool:
         backend = getattr(getattr(method, "unquantized_backend", None), "name", None)
         if type(method).__name__ != "UnquantizedFusedMoEMethod" or backend not in _COPYING_EXPERTS:
             return False
-    if hasattr(module, "cpu_linear"):  # vLLM's CPU kernels keep a packed copy
+    if getattr(getattr(module, "cpu_linear", None), "__closure__", None):  # a CPU kernel that holds a packed copy
         return False
     loaded, _ = get_layerwise_info(module).restore_metadata
     return all(_alike(one, loaded[name]) for name, one in module.named_parameters(recurse=False) if name in loaded)
