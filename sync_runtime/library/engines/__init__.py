@@ -1,6 +1,7 @@
 """Engines: where a model's tensors come from, found by name so that no engine's packages are needed by another's users.
 
-An adapter module has a function `attach(model)` that returns an `Engine`.
+An adapter module has a function `attach(model)` that returns an `Engine`. Engines that find their plug-in themselves
+(vLLM, by an entry point) are not in the registry: they come to us.
 """
 
 from __future__ import annotations
