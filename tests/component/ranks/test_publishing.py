@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sync_runtime import Subscriber
+from sync_runtime import Shard, Subscriber
 from sync_runtime.errors import LayoutError, SidecarLostError, SyncError
 from sync_runtime.library.device_publish import DevicePublisher
 from sync_runtime.library.version import Version
@@ -55,6 +55,21 @@ def test_ranks_publish_the_bytes_of_a_single_rank(tmp_path: Path, ranks: int) ->
     assert sorted(made[0]) == ["0-1.fast", "1-2.fast"]
     assert made[0] == made[1]
     assert versions[:2] == versions[2:]
+
+
+def test_a_rank_that_has_nothing_takes_part_in_every_version(group: InsideGroup) -> None:
+    whole = whole_state()
+    nothing = {name: Shard(one.new_empty(0, *one.shape[1:]), tuple(one.shape)) for name, one in whole.items()}
+    publishers = open_all(group, [whole, nothing], patience=20.0)
+    for step in (1, 2):
+        train_whole(whole, step)
+        first, second = publish_all(publishers, step)
+        assert isinstance(first, Version), first
+        assert (second, first.seq) == (first, step)
+        group.stop("trainer-0")
+        group.start("trainer-0")
+    assert sorted(objects(group)) == ["0-1.fast", "1-2.fast"]
+    close_all(publishers)
 
 
 def test_a_joiner_gets_whole_weights_from_all_ranks(group: InsideGroup) -> None:
