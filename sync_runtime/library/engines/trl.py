@@ -27,14 +27,20 @@ from sync_runtime.library.version import Version
 
 
 class GatheredEngine:
-    """A model's tensors, all whole: those that are spread over ranks as they were handed over last."""
+    """A model's tensors, all whole: those that are spread over ranks as they were handed over last.
 
-    def __init__(self, model: Any) -> None:
+    `wire_dtype`: fp32 ones are kept as they travel, in half the memory.
+    """
+
+    def __init__(self, model: Any, wire_dtype: torch.dtype | None = None) -> None:
         self._inner = engines.attach("dtensor", model)
         held, self._ties = self._inner.tensors(), dict(self._inner.ties())
         self._names = frozenset(held)
+        kept = {torch.float32: wire_dtype} if wire_dtype is not None else {}
         self._gathered = {
-            name: held[name].new_empty(shard.shape) for name, shard in self._inner.shards().items() if name in held
+            name: held[name].new_empty(shard.shape, dtype=kept.get(held[name].dtype, held[name].dtype))
+            for name, shard in self._inner.shards().items()
+            if name in held
         }
         self._missing = set(self._gathered)
 
@@ -95,7 +101,7 @@ class WeightTransfer:
         """Looks at the model; raises SyncError where it cannot be published."""
         if self.trainer is None:
             raise LocalError("nobody said whose weights travel: set `transfer.trainer = trainer` before training")
-        self._engine = GatheredEngine(self.trainer.model)
+        self._engine = GatheredEngine(self.trainer.model, self._options.get("wire_dtype"))
 
     def pause(self) -> None:
         """Nothing waits for weights."""

@@ -108,3 +108,12 @@ def test_parameters_that_are_spread_are_kept_as_they_were_handed_over() -> None:
     model["b"] = torch.full((3,), 2.0)
     assert torch.equal(engine.tensors()["b"], model["b"])
     assert not engine.shards()
+
+
+def test_spread_masters_are_kept_as_they_travel() -> None:
+    part = Shard(torch.zeros(2, 8), (4, 8), (0, 0), (2, None))
+    engine = GatheredEngine({"b": torch.ones(3), "w": part}, torch.bfloat16)
+    whole = torch.linspace(-1, 1, 32).view(4, 8)
+    engine.take("w", whole)
+    assert torch.equal(engine.tensors()["w"], whole.to(torch.bfloat16))
+    assert engine.tensors()["b"].dtype == torch.float32

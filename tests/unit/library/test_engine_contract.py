@@ -33,6 +33,7 @@ MODELS: Mapping[str, Callable[[DeviceMesh], torch.nn.Module]] = {
     "dtensor": sharded,
     "module": lambda mesh: Net(),
     "transformers": lambda mesh: tiny_llama(),
+    "trl": sharded,
 }
 
 
