@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh
 
 
 @contextmanager
 def one_rank_mesh() -> Iterator[DeviceMesh]:
     """A mesh of one rank; the group ends with the block."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         yield DeviceMesh("cpu", torch.arange(1), mesh_dim_names=("all",))
     finally:

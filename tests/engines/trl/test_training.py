@@ -44,7 +44,9 @@ def checkpoint(tmp_path: Path) -> str:
     """A tiny model with a tokenizer, as a folder."""
     words = {"<pad>": 0, "<end>": 1, **{f"word{number}": number for number in range(2, VOCABULARY)}}
     raw = Tokenizer(WordLevel(words, unk_token="<pad>"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="<pad>", eos_token="<end>")
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=raw, pad_token="<pad>", eos_token="<end>"
+    )
     folder = tmp_path / "checkpoint"
     tokenizer.save_pretrained(folder)
     tiny_llama().save_pretrained(folder)
