@@ -80,6 +80,10 @@ requirements: setup ## After a change of dependencies in pyproject.toml: pin the
 	@uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	  --constraint requirements/dev.txt - -o requirements/build.txt <<< "hatchling>=1.27"
 
+.PHONY: engine-requirements
+engine-requirements: setup ## After a change of requirements/engine-*.in: pin the packages of engines anew: ARGS=vllm
+	@$(VENV)/python -m tools.engines lock $(ARGS)
+
 ##@ While working
 
 .PHONY: fmt
@@ -105,7 +109,7 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu tests/images $(WITH_TORCH) $(WITH_PROCESSES)) \
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu tests/images tests/engines $(WITH_TORCH) $(WITH_PROCESSES)) \
 	  $(COVERAGE) $(ARGS)
 
 .PHONY: test-properties
@@ -132,6 +136,10 @@ test-links: setup ## Tests of the link emulator, which measures rates and so run
 .PHONY: test-gpu
 test-gpu: setup ## The kernels on a real GPU (skips with the reason where there is none)
 	@$(PYTEST) -q tests/gpu $(ARGS)
+
+.PHONY: test-engines
+test-engines: setup ## Plug-ins against the real packages of their engines, on a CPU (gigabytes the first time): ARGS="vllm -k tied"
+	@$(VENV)/python -m tools.engines test $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## A million hostile mutations of deltas and anchors

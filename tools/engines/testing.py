@@ -1,0 +1,44 @@
+"""Runs the tests of a plug-in in its engine's environment, with this project installed as a wheel would be.
+
+The wheel is built from the checkout and unpacked beside the environment, so that the engine finds the plug-in by its
+entry point, and one environment serves all checkouts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tools.engines.environments import ROOT, ensure
+from tools.errors import BuildError
+
+
+def test(name: str, arguments: list[str]) -> int:
+    """The exit code of pytest."""
+    python = ensure(name)
+    with tempfile.TemporaryDirectory(prefix="syncgroup-engine-") as folder:
+        unpacked = _unpacked(Path(folder))
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(unpacked), str(ROOT)]),
+            "PYTHONPYCACHEPREFIX": str(python.parents[1] / "pycache"),
+            "PYTHONNOUSERSITE": "1",
+        }
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/engines/{name}", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def _unpacked(folder: Path) -> Path:
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    wheels = list(folder.glob("*.whl"))
+    if built.returncode != 0 or len(wheels) != 1:
+        raise BuildError("this project's wheel could not be built: " + " / ".join(built.stderr.splitlines()[-4:]))
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        wheel.extractall(folder / "site")
+    return folder / "site"
