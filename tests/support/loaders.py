@@ -17,19 +17,32 @@ State = dict[str, torch.Tensor]
 BF16 = torch.bfloat16
 
 
+class Leaf(torch.nn.Module):
+    """A weight, and a bias where it is wanted."""
+
+    weight: torch.nn.Parameter
+    bias: torch.nn.Parameter
+
+    def __init__(self, *shape: int, bias: bool = False, dtype: torch.dtype = BF16) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
+        if bias:
+            self.bias = torch.nn.Parameter(torch.zeros(shape[0], dtype=dtype), requires_grad=False)
+
+
 class Fused(torch.nn.Module):
     """A rank's half, or all, of one layer."""
 
     def __init__(self, rank: int = 0, ranks: int = 1) -> None:
         super().__init__()
         self.rank, self.ranks = rank, ranks
-        self.embed = _leaf(PADDED // ranks, HIDDEN)
-        self.qkv = _leaf((Q_ROWS + 2 * KV_ROWS) // ranks, HIDDEN, bias=True)
-        self.o = _leaf(HIDDEN, Q_ROWS // ranks)
-        self.norm = _leaf(HIDDEN)
-        self.head = _leaf(PADDED // ranks, HIDDEN)
-        self.router = _leaf(3, dtype=torch.float32)
-        self.decay = _leaf(HIDDEN, dtype=torch.float32)
+        self.embed = Leaf(PADDED // ranks, HIDDEN)
+        self.qkv = Leaf((Q_ROWS + 2 * KV_ROWS) // ranks, HIDDEN, bias=True)
+        self.o = Leaf(HIDDEN, Q_ROWS // ranks)
+        self.norm = Leaf(HIDDEN)
+        self.head = Leaf(PADDED // ranks, HIDDEN)
+        self.router = Leaf(3, dtype=torch.float32)
+        self.decay = Leaf(HIDDEN, dtype=torch.float32)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Knows its own names only; others are left aside."""
@@ -64,14 +77,6 @@ class Fused(torch.nn.Module):
         mine = weight[self.rank * rows : (self.rank + 1) * rows]
         parameter[: mine.shape[0]].data.copy_(mine)
         parameter[mine.shape[0] :].data.fill_(0)
-
-
-def _leaf(*shape: int, bias: bool = False, dtype: torch.dtype = BF16) -> torch.nn.Module:
-    made = torch.nn.Module()
-    made.weight = torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
-    if bias:
-        made.bias = torch.nn.Parameter(torch.zeros(shape[0], dtype=dtype), requires_grad=False)
-    return made
 
 
 def checkpoint(seed: int = 0) -> State:

@@ -68,6 +68,7 @@ class MappedEngine:
         self._held = self._share_out()
         self._shadows = {name: self._empty(name) for name in content.wanted if name not in plan.direct}
         self._fill(stored)
+        self._prove()
 
     # --- the library's Engine ----------------------------------------------------------------------------------------
 
@@ -189,9 +190,33 @@ class MappedEngine:
             self._complete()
             for name in dict.fromkeys((*self._plan.aside, *(n for ns in self._plan.reloaded.values() for n in ns))):
                 found = stored(name) if self._shadows[name].numel() else None
+                if found is None and self._shadows[name].numel() and name not in self._plan.aside:
+                    raise LayoutError(f"{name!r} is loaded through its module, and is in no checkpoint on this disk")
                 if found is not None:
                     self._shadows[name].copy_(found.to(self._shadows[name].dtype).reshape(self._shadows[name].shape))
             self._marks = self._fingerprints()
+
+    def _prove(self) -> None:
+        """Loads repacked modules again from what they were loaded from: that must give the bits that they have.
+
+        Engines reload modules in their own way, and some of those ways are wrong. What is wrong is put back.
+        """
+        if self._reload is None:
+            return
+        for module, names in self._plan.reloaded.items():
+            before = {name: one.detach().clone() for name, one in self._state_of(module).items()}
+            self._reload((module,), ((name, self._shadows[name]) for name in names))
+            if self._fingerprints()[module] != self._marks[module]:
+                for name, one in self._state_of(module).items():
+                    one.detach().copy_(before[name])
+                raise LayoutError(
+                    f"{module!r} does not become what it was when the engine loads it again from its checkpoint: the "
+                    "engine cannot reload this kind of module, or was not loaded from that checkpoint"
+                )
+
+    def _state_of(self, module: str) -> Mapping[str, torch.Tensor]:
+        found = self._model.get_submodule(module).state_dict(keep_vars=True)
+        return {name: one for name, one in found.items() if isinstance(one, torch.Tensor)}
 
     def _complete(self) -> None:
         """Shadows of tensors that are spread over ranks: everyone tells the others what it has."""
@@ -208,8 +233,7 @@ class MappedEngine:
             shadow.copy_(whole.view(-1).view(shadow.dtype).reshape(shadow.shape))
 
     def _fingerprints(self) -> dict[str, tuple[int, ...]]:
-        modules = dict(self._model.named_modules())
-        return {name: fingerprint(modules[name].state_dict(keep_vars=True)) for name in self._plan.reloaded}
+        return {module: fingerprint(self._state_of(module)) for module in self._plan.reloaded}
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
-from sync_runtime.library.engines.mapped import MappedEngine, Ranks
+from sync_runtime.library.engines.mapped import Content, MappedEngine, Ranks
 from sync_runtime.library.shards import Shard
 from sync_runtime.library.weights import Weights
-from tests.support.loaders import Fused, bits, checkpoint, engine_of, same
+from tests.support.loaders import Fused, bits, checkpoint, engine_of, plan_of, same, wanted_of
 from tests.support.sharded import together
 
 
@@ -54,22 +55,20 @@ def test_tensors_that_only_shadows_have_are_invisible_before_the_flush() -> None
     assert same(model, loaded())
 
 
-def test_a_flush_that_was_interrupted_is_done_again() -> None:
+def test_a_flush_that_was_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded()
     engine = engine_of(model, checkpoint())
     write(engine, 1)
-    calls = []
 
-    def failing(tensors: object) -> set[str]:
-        calls.append(tensors)
+    def failing(_: object) -> None:
         raise RuntimeError("no memory left")
 
-    original, model.load_weights = model.load_weights, failing  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError):
-        engine.flush()
-    model.load_weights = original  # type: ignore[method-assign]
+    with monkeypatch.context() as broken:
+        broken.setattr(model, "load_weights", failing)
+        with pytest.raises(RuntimeError, match="no memory"):
+            engine.flush()
+    assert not same(model, loaded(1))
     engine.flush()
-    assert len(calls) == 1
     assert same(model, loaded(1))
 
 
@@ -120,6 +119,28 @@ def test_a_parameter_that_lies_elsewhere_now_is_found_there() -> None:
     model.qkv.weight.data = model.qkv.weight.data.clone()
     engine.tensors()["q.weight"].zero_()
     assert not model.qkv.weight[0].any()
+
+
+def test_an_engine_that_reloads_wrongly_is_refused_and_left_as_it_was() -> None:
+    model = loaded()
+    state = checkpoint()
+    state["decay.weight"] = state["decay.weight"] + 1  # not what the engine was loaded from
+    with pytest.raises(LayoutError, match="does not become what it was"):
+        engine_of(model, state)
+    assert same(model, loaded())
+
+
+def test_a_computed_tensor_that_is_in_no_checkpoint_is_refused() -> None:
+    state, model = checkpoint(), loaded()
+    plan, content = plan_of(model, state), Content(wanted_of(state), {})
+
+    def reload(_: object, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
+        model.load_weights(tensors)
+
+    with pytest.raises(LayoutError, match="no checkpoint"):
+        MappedEngine(model, plan, content, reload=reload)
+    with pytest.raises(LayoutError, match="nobody can load it again"):
+        MappedEngine(model, plan, content)
 
 
 def ranks_of(count: int) -> list[Ranks]:
