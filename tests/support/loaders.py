@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import torch
 
+from sync_runtime.library.engines.coordinates import cuts
 from sync_runtime.library.engines.loadplan import Plan, make_plan
 from sync_runtime.library.engines.mapped import Content, MappedEngine, Ranks
 from sync_runtime.library.engines.recording import Wanted, record, state_of
+from sync_runtime.library.shards import Shard
 from sync_runtime.tensors import layout
+from tests.support.sharded import together
 
 HIDDEN, VOCAB, PADDED = 8, 13, 16
 Q_ROWS, KV_ROWS = 16, 4
@@ -114,6 +119,39 @@ def engine_of(
 
     plan = plan_of(model, state, whole_below=below)
     return MappedEngine(model, plan, content, ranks=ranks, reload=reload, stored=state.get)
+
+
+def ranks_of(count: int) -> list[Ranks]:
+    """Ranks in threads that tell each other what they have."""
+    barrier, told = threading.Barrier(count, timeout=20), dict[int, torch.Tensor]()
+
+    def gather(number: int, tensor: torch.Tensor) -> list[torch.Tensor]:
+        barrier.wait()
+        told[number] = tensor.clone()
+        barrier.wait()
+        return [told[at] for at in range(count)]
+
+    return [Ranks(at, count, partial(gather, at)) for at in range(count)]
+
+
+def engines_of(models: Sequence[Fused], small: int) -> list[MappedEngine]:
+    """Engines of all ranks, made side by side."""
+    ranks = ranks_of(len(models))
+    calls = [
+        partial(engine_of, model, checkpoint(), one, whole_below=small)
+        for model, one in zip(models, ranks, strict=True)
+    ]
+    found = together(*calls)
+    assert all(isinstance(one, MappedEngine) for one in found), found
+    return [one for one in found if isinstance(one, MappedEngine)]
+
+
+def cut_for(state: State, ranks: int, small: int) -> dict[str, torch.Tensor | Shard]:
+    """A trainer's state in one process, cut where so many ranks look for their parts."""
+    return {
+        name: Shard(one, tuple(one.shape), step=cuts(one.shape, ranks)) if one.numel() >= small else one
+        for name, one in state.items()
+    }
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

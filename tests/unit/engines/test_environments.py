@@ -60,7 +60,12 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_what_follows_a_dash_goes_to_pytest(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(testing, "test", lambda name, rest: seen.append((name, rest)) or 0)
+
+    def noted(name: str, rest: list[str]) -> int:
+        seen.append((name, rest))
+        return 0
+
+    monkeypatch.setattr(testing, "test", noted)
     assert command.main(call.words) == 0
     assert seen == [(name, call.rest) for name in call.names]
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
-from sync_runtime.library.engines.mapped import Content, MappedEngine, Ranks
-from sync_runtime.library.shards import Shard
+from sync_runtime.library.engines.mapped import Content, MappedEngine
+from sync_runtime.library.engines.module import ModuleEngine
 from sync_runtime.library.weights import Weights
-from tests.support.loaders import Fused, bits, checkpoint, engine_of, plan_of, same, wanted_of
-from tests.support.sharded import together
+from tests.support.loaders import (
+    Fused,
+    bits,
+    checkpoint,
+    cut_for,
+    engine_of,
+    engines_of,
+    plan_of,
+    same,
+    wanted_of,
+)
 
 
 def loaded(seed: int = 0, rank: int = 0, ranks: int = 1) -> Fused:
@@ -143,29 +151,6 @@ def test_a_computed_tensor_that_is_in_no_checkpoint_is_refused() -> None:
         MappedEngine(model, plan, content)
 
 
-def ranks_of(count: int) -> list[Ranks]:
-    """Ranks in threads that tell each other what they have."""
-    barrier, told = threading.Barrier(count, timeout=10), dict[int, torch.Tensor]()
-
-    def gather(number: int, tensor: torch.Tensor) -> list[torch.Tensor]:
-        barrier.wait()
-        told[number] = tensor.clone()
-        barrier.wait()
-        return [told[at] for at in range(count)]
-
-    return [Ranks(at, count, lambda tensor, at=at: gather(at, tensor)) for at in range(count)]  # type: ignore[misc]
-
-
-def engines_of(models: list[Fused], small: int) -> list[MappedEngine]:
-    def made(at: int, ranks: Ranks) -> MappedEngine:
-        return engine_of(models[at], checkpoint(), ranks, whole_below=small)
-
-    calls = [lambda at=at, ranks=ranks: made(at, ranks) for at, ranks in enumerate(ranks_of(len(models)))]
-    found = together(*calls)
-    assert all(isinstance(one, MappedEngine) for one in found), found
-    return [one for one in found if isinstance(one, MappedEngine)]
-
-
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_hold_rectangles_and_small_tensors_whole(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     monkeypatch.setattr("sync_runtime.tensors.layout.SMALL_ELEMENTS", 20)
@@ -193,11 +178,5 @@ def test_a_trainer_that_cuts_alike_has_the_same_layout(monkeypatch: pytest.Monke
     monkeypatch.setattr("sync_runtime.tensors.layout.SMALL_ELEMENTS", 20)
     models = [loaded(0, rank, 2) for rank in range(2)]
     engine = engines_of(models, 20)[0]
-    from sync_runtime.library.engines.coordinates import cuts
-    from sync_runtime.library.engines.module import ModuleEngine
-
-    cut = {
-        name: Shard(tensor, tuple(tensor.shape), step=cuts(tensor.shape, 2)) if tensor.numel() >= 20 else tensor
-        for name, tensor in checkpoint().items()
-    }
-    assert Weights(ModuleEngine(cut)).layout == Weights(engine, rank=0, world_size=2).layout  # type: ignore[arg-type]
+    cut = ModuleEngine(cut_for(checkpoint(), 2, 20))  # type: ignore[arg-type]
+    assert Weights(cut).layout == Weights(engine, rank=0, world_size=2).layout
