@@ -8,6 +8,7 @@ brings back what the engine has, so that a scrub sees through them too. Knows no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -101,18 +102,18 @@ class MappedEngine:
 
     def flush(self) -> None:
         """Brings shadows into the engine. Repeatable: what was interrupted is done again."""
-        with torch.no_grad():
+        with _settled(self._device):
             for shadow, live in self._copies():
                 live.copy_(shadow)
-        if self._reload is None or not self._plan.reloaded:
-            return
-        names = dict.fromkeys(name for names in self._plan.reloaded.values() for name in names)
-        self._reload(tuple(self._plan.reloaded), ((name, self._shadows[name]) for name in names))
-        self._marks = self._fingerprints()
+            if self._reload is None or not self._plan.reloaded:
+                return
+            names = dict.fromkeys(name for names in self._plan.reloaded.values() for name in names)
+            self._reload(tuple(self._plan.reloaded), ((name, self._shadows[name]) for name in names))
+            self._marks = self._fingerprints()
 
     def reveal(self) -> None:
         """Makes shadows tell what the engine has: its bits, or others than they should be where those cannot be had."""
-        with torch.no_grad():
+        with _settled(self._device):
             for shadow, live in self._copies():
                 if shadow.dtype == live.dtype:
                     shadow.copy_(live)
@@ -184,7 +185,7 @@ class MappedEngine:
 
     def _fill(self, stored: Callable[[str], torch.Tensor | None]) -> None:
         """The first content of shadows: what the engine has, else what it was loaded from."""
-        with torch.no_grad():
+        with _settled(self._device):
             for shadow, live in self._copies():
                 shadow.copy_(live)
             self._complete()
@@ -234,6 +235,17 @@ class MappedEngine:
 
     def _fingerprints(self) -> dict[str, tuple[int, ...]]:
         return {module: fingerprint(self._state_of(module)) for module in self._plan.reloaded}
+
+
+@contextmanager
+def _settled(device: torch.device) -> Iterator[None]:
+    """Without gradients, on the device; other streams may read what was written when this is over."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            stack.callback(lambda: torch.cuda.current_stream(device).synchronize())
+        yield
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
