@@ -120,16 +120,22 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
 
     def receive_weights(self, update_info: SyncGroupUpdateInfo) -> None:
         """Switches to the newest staged version: all of it, in all ranks, or nothing."""
-        session = self._opened()
-        if update_info.seq is not None and update_info.timeout_s > 0:
-            session.wait(update_info.seq, update_info.timeout_s)
+        session, seq = self._opened(), update_info.seq
+        if seq is not None and session.wait(seq, update_info.timeout_s) is None:
+            raise LocalError(f"version {seq} is not staged yet, and nothing was changed: ask again later")
         session.activate(self._patience_s)
         live = session.version
-        if update_info.seq is not None and (live is None or live.seq < update_info.seq):
+        if seq is not None and (live is None or live.seq < seq):
             here = "no version" if live is None else f"version {live.seq}"
-            raise LocalError(f"version {update_info.seq} is not staged yet, the weights are {here}: ask again later")
+            raise LocalError(f"version {seq} could not be switched to, the weights are {here}: ask again later")
         if update_info.scrub and not session.scrub(SCRUB_TIMEOUT_S):
             raise LocalError("the weights are not what their version says; a repair is on its way: update again")
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """As the base does, which asks for an accelerator even where the model is on a CPU."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
 
     def finish_weight_update(self) -> None:
         """All is done already: a version that is live is whole."""
