@@ -127,9 +127,7 @@ class PulsePatch(Foreign):
         if self._base is None:
             return
         if _state_digest([xxh3_128(raw_bytes(tensor)) for _, tensor in tensors]) != self._base:
-            raise WrongBaseError(
-                "the patch names another base than this: give the checkpoint that it starts from"
-            )
+            raise WrongBaseError("the patch names another base than this: give the checkpoint that it starts from")
 
     def _positions(self, indices: memoryview, entry: _Entry, before: Bits) -> I64:
         if self._version == 1:
