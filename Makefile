@@ -127,7 +127,7 @@ test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
-	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images --ignore tests/engines $(ARGS)
 
 .PHONY: test-links
 test-links: setup ## Tests of the link emulator, which measures rates and so runs alone
