@@ -38,18 +38,23 @@ START = VersionRef(LINEAGE, 0)
 
 
 class Following(Engine):
-    """Holds what arrived."""
+    """Holds what arrived. Objects become durable in any order, and one may wait for the one before it."""
 
     def __init__(self, held: VersionRef | None) -> None:
         super().__init__()
         self.version = held
-        self.got: list[str] = []
+        self.got: set[str] = set()
+        self._following: dict[VersionRef | None, VersionRef] = {}
 
     def arrived(self, stored: StoredObject) -> None:
         assert bytes(stored.view()) == payload(stored.key, stored.size_bytes)
-        self.got.append(stored.key.text.partition("/")[2])
-        if stored.key.base == self.version or stored.key.is_anchor:
+        self.got.add(stored.key.text.partition("/")[2])
+        if stored.key.is_anchor:
             self.version = stored.key.target
+        else:
+            self._following[stored.key.base] = stored.key.target
+        while self.version in self._following:
+            self.version = self._following.pop(self.version)
 
 
 class MemberSide:
@@ -145,7 +150,7 @@ def test_a_session_follows_a_store_as_it_follows_a_parent(
             for seq in (1, 2, 3):
                 trainer.publish(publisher, seq)
                 await member.until(lambda seq=seq: member.engine.version == VersionRef(LINEAGE, seq))  # type: ignore[misc]
-            assert member.engine.got == ["0-1.fast", "1-2.fast", "2-3.fast"]
+            assert member.engine.got == {"0-1.fast", "1-2.fast", "2-3.fast"}
             assert member.versions.fence.speaker == (1, trainer.incarnation)  # the term was proved
             assert member.spool.layout(trainer.link(1).facts.layout_hash) is not None
             publisher.close()
@@ -163,7 +168,7 @@ def test_one_that_is_behind_takes_skip_deltas(store: FolderStore, trainer: Train
             trainer.add_skips(publisher)
         async with MemberSide(trainer, store, tmp_path / "member") as member:
             await member.until(lambda: member.engine.version == VersionRef(LINEAGE, 9))
-            assert member.engine.got == ["0-8.fast", "8-9.fast"]
+            assert member.engine.got == {"0-8.fast", "8-9.fast"}
         publisher.close()
 
     run(scene())
