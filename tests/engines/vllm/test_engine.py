@@ -151,19 +151,15 @@ def test_signed_zeros_and_nan_payloads_arrive_in_a_fused_weight(pair: Pair) -> N
     assert pair.wrong() == []
 
 
-@pytest.mark.parametrize(
-    "name", ["model.layers.0.self_attn.qkv_proj.weight", "model.embed_tokens.weight", "model.norm.weight"]
-)
+@pytest.mark.parametrize("name", ["layers.0.self_attn.qkv_proj.weight", "embed_tokens.weight", "norm.weight"])
 def test_a_wrong_bit_is_found_by_the_scrub_and_repaired(pair: Pair, name: str) -> None:
     pair.follow(pair.publish(1))
     pair.parameter(f"model.{name}").detach().view(torch.int16).reshape(-1)[3] ^= 1
     with pytest.raises(LocalError, match="repair"):
         pair.update(scrub=True)
-    wait_for(
-        lambda: pair.engine._session is not None and pair.engine._session.staging.staged is not None,
-        30,
-        what="a repair",
-    )
+    session = pair.engine._session
+    assert session is not None
+    wait_for(lambda: session.staging.staged is not None, 30, what="a repair")
     pair.update(scrub=True)
     assert pair.wrong() == []
 
