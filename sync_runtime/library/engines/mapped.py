@@ -88,7 +88,7 @@ class MappedEngine:
 
     def shards(self) -> Mapping[str, Shard]:
         """Large tensors as the layout cuts them; none where nothing is cut."""
-        if self._content.parts == 1 and self._content.steps is None and self._ranks.count == 1:
+        if self._content.parts == 1 and not self._content.steps and self._ranks.count == 1:
             return {}
         found = {}
         for name, tensor in self.tensors().items():

@@ -229,7 +229,7 @@ def _content(
     if info.layout is not None:
         told = layouts.parse_layout(info.layout.encode())
         wanted = {spec.name: (spec.shape, checkpoint_files.dtype_of(spec.dtype.name)) for spec in told.tensors}
-        steps = {spec.name: (spec.grid.row_period, spec.grid.col_step) for spec in told.tensors if spec.grid}
+        steps = {spec.name: spec.grid[::2] for spec in told.tensors if spec.grid and spec.grid != _uncut(spec)}
         return Content(wanted, dict(told.tied), steps=steps), read
     if not stored:
         raise LayoutError(f"{folder} is no folder with safetensors files: say the tensors by `layout` in `init_info`")
@@ -240,6 +240,10 @@ def _content(
     tied = getattr(model_config.hf_config, "tie_word_embeddings", False)
     ties = {_HEAD: _EMBEDDING} if tied and _EMBEDDING in wanted and _HEAD not in wanted else {}
     return Content(wanted, ties, parts), read
+
+
+def _uncut(spec: layouts.TensorSpec) -> layouts.Grid:
+    return layouts.default_grid(rows=spec.rows, cols=spec.cols, block_elements=layouts.DEFAULT_BLOCK_ELEMENTS)
 
 
 def _ranks(parallel: Any) -> Ranks:

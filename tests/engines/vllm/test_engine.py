@@ -184,8 +184,16 @@ def test_an_engine_that_was_not_opened_says_so_before_anything_happens(pair: Pai
     pair.engine.shutdown()
     with pytest.raises(LocalError, match="init_weight_transfer_engine"):
         pair.engine.start_weight_update()
+    assert pair.engine.version is None
+
+
+def test_an_engine_that_is_opened_again_between_staging_and_the_update_gets_the_version_again(pair: Pair) -> None:
+    seq = pair.publish(1)
+    session = pair.engine._session
+    assert session is not None
+    assert session.wait(seq, 30.0) is not None
     pair.open()
-    pair.follow(pair.publish(1))
+    pair.follow(seq)
     assert pair.wrong() == []
 
 
