@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from vllm.config import set_current_vllm_config
 from vllm.distributed import get_world_group
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -102,7 +103,8 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
         options = SubscribeOptions(
             init_info.coder, None, ranks.number, ranks.count, init_info.timeout_s, init_info.patience_s
         )
-        engine = mapped(self.model, self.model_config, init_info, ranks)
+        with set_current_vllm_config(self.vllm_config):  # vLLM's worker does not do it for this call
+            engine = mapped(self.model, self.model_config, init_info, ranks)
         session = make_session(
             engine, options, LibrarySettings.read(init_info.socket), lambda coder: FlushingCoder(coder, engine)
         )
