@@ -88,7 +88,7 @@ class MappedEngine:
 
     def shards(self) -> Mapping[str, Shard]:
         """Large tensors as the layout cuts them; none where nothing is cut."""
-        if self._content.parts == 1 and self._content.steps is None and self._ranks.count == 1:
+        if self._content.parts == 1 and not self._content.steps and self._ranks.count == 1:
             return {}
         found = {}
         for name, tensor in self.tensors().items():
@@ -206,10 +206,14 @@ class MappedEngine:
             return
         for module, names in self._plan.reloaded.items():
             before = {name: one.detach().clone() for name, one in self._state_of(module).items()}
-            self._reload((module,), ((name, self._shadows[name]) for name in names))
-            if self._fingerprints()[module] != self._marks[module]:
-                for name, one in self._state_of(module).items():
+            is_same = False
+            try:
+                self._reload((module,), ((name, self._shadows[name]) for name in names))
+                is_same = fingerprint(self._state_of(module)) == self._marks[module]
+            finally:
+                for name, one in self._state_of(module).items() if not is_same else ():
                     one.detach().copy_(before[name])
+            if not is_same:
                 raise LayoutError(
                     f"{module!r} does not become what it was when the engine loads it again from its checkpoint: the "
                     "engine cannot reload this kind of module, or was not loaded from that checkpoint"
@@ -228,7 +232,7 @@ class MappedEngine:
             has = torch.zeros(shadow.shape, dtype=torch.bool)
             for copy in copies:
                 _strided(has, copy.source).fill_(True)
-            octets = bits_of(shadow.cpu().contiguous()).view(torch.uint8).to(torch.int64).reshape(shadow.numel(), -1)
+            octets = bits_of(shadow.cpu().contiguous()).view(torch.uint8).to(torch.int32).reshape(shadow.numel(), -1)
             told = torch.stack(self._ranks.gather((octets + 1) * has.reshape(-1, 1)))
             whole = (told.amax(dim=0) - 1).clamp(min=0).to(torch.uint8).contiguous()
             shadow.copy_(whole.view(-1).view(shadow.dtype).reshape(shadow.shape))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from vllm.config import set_current_vllm_config
 from vllm.distributed import get_world_group
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -102,7 +103,8 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
         options = SubscribeOptions(
             init_info.coder, None, ranks.number, ranks.count, init_info.timeout_s, init_info.patience_s
         )
-        engine = mapped(self.model, self.model_config, init_info, ranks)
+        with set_current_vllm_config(self.vllm_config):  # vLLM's worker does not do it for this call
+            engine = mapped(self.model, self.model_config, init_info, ranks)
         session = make_session(
             engine, options, LibrarySettings.read(init_info.socket), lambda coder: FlushingCoder(coder, engine)
         )
@@ -229,7 +231,7 @@ def _content(
     if info.layout is not None:
         told = layouts.parse_layout(info.layout.encode())
         wanted = {spec.name: (spec.shape, checkpoint_files.dtype_of(spec.dtype.name)) for spec in told.tensors}
-        steps = {spec.name: (spec.grid.row_period, spec.grid.col_step) for spec in told.tensors if spec.grid}
+        steps = {spec.name: spec.grid[::2] for spec in told.tensors if spec.grid and spec.grid != _uncut(spec)}
         return Content(wanted, dict(told.tied), steps=steps), read
     if not stored:
         raise LayoutError(f"{folder} is no folder with safetensors files: say the tensors by `layout` in `init_info`")
@@ -240,6 +242,10 @@ def _content(
     tied = getattr(model_config.hf_config, "tie_word_embeddings", False)
     ties = {_HEAD: _EMBEDDING} if tied and _EMBEDDING in wanted and _HEAD not in wanted else {}
     return Content(wanted, ties, parts), read
+
+
+def _uncut(spec: layouts.TensorSpec) -> layouts.Grid:
+    return layouts.default_grid(rows=spec.rows, cols=spec.cols, block_elements=layouts.DEFAULT_BLOCK_ELEMENTS)
 
 
 def _ranks(parallel: Any) -> Ranks:

@@ -72,10 +72,17 @@ def parallel_state(rank: int, ranks: int, store: str | None = None, **degrees: i
             destroy_distributed_environment()
 
 
-def vllm_config(folder: Path, ranks: int = 1, **more: Any) -> VllmConfig:
-    """What `vllm serve FOLDER --weight-transfer-config ...` has, for this machine."""
-    model = ModelConfig(str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, **more)
-    parallel = ParallelConfig(tensor_parallel_size=ranks, distributed_executor_backend="external_launcher")
+def vllm_config(folder: Path, ranks: int = 1, *, whole_experts: bool = False) -> VllmConfig:
+    """What `vllm serve FOLDER --weight-transfer-config ...` has, for this machine.
+
+    `whole_experts`: ranks have some experts each, not a part of all of them.
+    """
+    model = ModelConfig(str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True)
+    parallel = ParallelConfig(
+        tensor_parallel_size=ranks,
+        enable_expert_parallel=whole_experts,
+        distributed_executor_backend="external_launcher",
+    )
     return VllmConfig(
         model_config=model,
         parallel_config=parallel,
