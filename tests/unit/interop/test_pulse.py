@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def test_a_base_with_one_other_bit_where_nothing_changed_is_refused(tmp_path: Pa
     ids=["unknown", "retagged", "no tensors", "no digest", "negative", "no number"],
 )
 def test_a_header_that_is_not_as_described_is_refused(
-    tmp_path: Path, changes: dict[str, object], error: type[Exception], sentence: str
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     patch = golden_patch(tmp_path, "pulsept1-v1")
     (tmp_path / "patch").write_bytes(retold(patch, **changes))
