@@ -28,8 +28,8 @@ from sync_runtime.errors import (
     UnknownFormatError,
     WrongBaseError,
 )
+from sync_runtime.offline.durable import durable_file, mapped
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, count, field, objects, parse_object, sizes
-from sync_runtime.offline.interop.files import durable_file, mapped
 from sync_runtime.offline.interop.items import (
     I64,
     changed_positions,
@@ -127,9 +127,7 @@ class PulsePatch(Foreign):
         if self._base is None:
             return
         if _state_digest([xxh3_128(raw_bytes(tensor)) for _, tensor in tensors]) != self._base:
-            raise WrongBaseError(
-                "the patch names another base than this: give the checkpoint that it starts from"
-            )
+            raise WrongBaseError("the patch names another base than this: give the checkpoint that it starts from")
 
     def _positions(self, indices: memoryview, entry: _Entry, before: Bits) -> I64:
         if self._version == 1:
