@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sync_runtime.delta.apply import Staging
-from sync_runtime.errors import FormatError, LayoutError
+from sync_runtime.errors import FormatError, WrongBaseError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState, open_checkpoint
 from sync_runtime.offline.companions import companions
 from sync_runtime.offline.deltafile import Delta
@@ -75,7 +75,9 @@ def bring_forward(folder: Path, held: Held, deltas: Sequence[Delta], threads: in
     staging = Staging(deltas[0].blocks, state)
     for delta in deltas:
         if delta.base.digest != held.digest or delta.layout.hash != layout.hash:
-            raise LayoutError(f"the copy is version {held.seq} with digest {held.digest}, the delta starts elsewhere")
+            raise WrongBaseError(
+                f"the copy is version {held.seq} with digest {held.digest}, the delta starts elsewhere"
+            )
         stage(delta, staging, threads)
         held = Held(delta.target.seq, delta.target.digest)
     (folder / NOTE).unlink()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sync_runtime.errors import ChainError, DigestError, FormatError, SpoolLockedError
+from sync_runtime.errors import ChainError, DigestError, FormatError, SpoolLockedError, WrongBaseError
 from sync_runtime.offline import Delta, diff, layout_of
 from sync_runtime.offline.checkpoints import open_checkpoint
 from sync_runtime.offline.deltafile import parse
@@ -141,6 +141,18 @@ def test_where_readers_cannot_be_seen_a_fresh_copy_is_written(run: Run, monkeypa
     folder.close()
 
 
+def test_a_reader_that_comes_at_the_last_moment_is_seen(
+    run: Run, folder: ServedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.advance(run.delta(1))
+    older = folder.path
+    folder.advance(run.delta(2))
+    answers = iter([Readers.NOBODY, Readers.SOMEBODY])
+    monkeypatch.setattr("sync_runtime.offline.served.folder.readers_of", lambda _: next(answers))
+    assert not folder.advance(run.delta(3))
+    assert same_bits(read_state(older), run.states[1]), "it has its name again, and its bits"
+
+
 def test_an_older_copy_is_left_alone_for_a_grace(run: Run) -> None:
     folder = run.opened(grace_s=30)
     assert folder.advance(run.delta(1))
@@ -166,6 +178,14 @@ def test_a_delta_that_lies_changes_nothing_and_the_next_one_is_taken(run: Run, f
         assert same_bits(read_state(run.root / CURRENT), run.states[0])
     assert folder.advance(good)
     assert same_bits(read_state(run.root / CURRENT), run.states[1])
+
+
+def test_a_copy_takes_only_deltas_that_start_where_it_is(run: Run, folder: ServedFolder) -> None:
+    with pytest.raises(WrongBaseError, match="version 0"):
+        copies.bring_forward(folder.path, folder.held, [run.delta(2)], threads=1)
+    with pytest.raises(WrongBaseError, match="version 1"):
+        copies.bring_forward(folder.path, folder.held, [run.delta(1), run.delta(3)], threads=1)
+    assert folder.scrub()
 
 
 def test_a_copy_that_was_altered_behind_our_back_is_noticed(run: Run, folder: ServedFolder) -> None:
@@ -209,6 +229,7 @@ def test_a_folder_is_opened_again_where_it_was_left(run: Run) -> None:
     folder.close()
     again = run.opened()
     assert again.held.seq == 2
+    assert [path.name for path in run.root.iterdir() if path.is_dir() and not path.is_symlink()] == [again.path.name]
     assert again.scrub()
     assert again.advance(run.delta(3))
     assert same_bits(read_state(run.root / CURRENT), run.states[3])
