@@ -17,8 +17,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from sync_runtime.errors import FormatError, LimitError, TruncatedError, UnknownFormatError
+from sync_runtime.offline.durable import mapped
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, parse_object, sizes
-from sync_runtime.offline.interop.files import mapped
 from sync_runtime.tensors.dtypes import BY_NAME
 from sync_runtime.tensors.sparse import Bits
 

@@ -10,7 +10,7 @@ from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import LayoutError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState
 from sync_runtime.offline.deltafile import Delta, write_file
-from sync_runtime.offline.interop.files import sync_file, sync_folder
+from sync_runtime.offline.durable import sync_file, sync_folder
 from sync_runtime.offline.interop.model import Foreign, PatchedState
 from sync_runtime.offline.interop.registry import Format
 from sync_runtime.offline.interop.target import Export, Target, Written

@@ -14,15 +14,13 @@ from typing import BinaryIO
 
 from sync_runtime.errors import LayoutError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState, open_checkpoint
-from sync_runtime.offline.interop.files import durable_file, durable_folder
+from sync_runtime.offline.companions import companions
+from sync_runtime.offline.durable import durable_file, durable_folder
 from sync_runtime.offline.interop.items import changed_positions, raw_bytes
 from sync_runtime.offline.interop.model import NOTHING_CHECKED, Foreign, Origin
 from sync_runtime.offline.interop.target import Export, Written
 from sync_runtime.tensors.bits import BitTensor
 
-_OTHER_WEIGHTS = frozenset(
-    {".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".tflite"}
-)
 _COPY_BYTES = 16 << 20
 
 
@@ -59,17 +57,10 @@ def write(export: Export) -> Written:
             shutil.copyfileobj(source, file, _COPY_BYTES)
             return _patched(export, {base.path: file})
     with durable_folder(export.output) as folder, ExitStack() as opened:
-        for path in (*base.files, *_beside(base)):
+        for path in (*base.files, *companions(base)):
             shutil.copyfile(path, folder / path.name)
         shards = {path: opened.enter_context((folder / path.name).open("r+b")) for path in base.files}
         return _patched(export, shards)
-
-
-def _beside(base: Checkpoint) -> list[Path]:
-    """The small files of a folder; what its index does not name among weights is not part of the checkpoint."""
-    found = [file for file in base.path.iterdir() if file.is_file() and file not in base.files]
-    indexes = (".bin.index.json", ".safetensors.index.json")
-    return [file for file in found if file.suffix not in _OTHER_WEIGHTS and not file.name.endswith(indexes)]
 
 
 def _patched(export: Export, copies: Mapping[Path, BinaryIO]) -> Written:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sync_runtime.errors import FormatError, LayoutError, LimitError, UnknownFormatError
+from sync_runtime.offline.durable import durable_file, mapped
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, count, field, objects, parse_object, sizes
-from sync_runtime.offline.interop.files import durable_file, mapped
 from sync_runtime.offline.interop.items import (
     I64,
     changed_positions,

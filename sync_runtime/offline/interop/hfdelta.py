@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 from sync_runtime.errors import FormatError, UnknownFormatError
+from sync_runtime.offline.durable import beside, durable_folder, read_small
 from sync_runtime.offline.interop import checksums
 from sync_runtime.offline.interop.container import Part, only, open_container, write_container
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, field, parse_object
-from sync_runtime.offline.interop.files import beside, durable_folder, read_small
 from sync_runtime.offline.interop.items import changed_positions
 from sync_runtime.offline.interop.model import Origin
 from sync_runtime.offline.interop.packed import ENCODINGS, Packed, PackedTensors, pack_xor, packed_bytes

@@ -28,9 +28,9 @@ from sync_runtime.errors import (
     UnknownFormatError,
     WrongBaseError,
 )
+from sync_runtime.offline.durable import durable_file, mapped
 from sync_runtime.offline.interop.checksums import xxh3_128
 from sync_runtime.offline.interop.documents import MAX_DOCUMENT_BYTES, count, field, objects, parse_object, sizes
-from sync_runtime.offline.interop.files import durable_file, mapped
 from sync_runtime.offline.interop.items import (
     I64,
     changed_positions,

@@ -13,11 +13,10 @@ from sync_runtime.delta.apply import Staging
 from sync_runtime.errors import LayoutError, SettingsError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState
 from sync_runtime.offline.deltafile import Delta
+from sync_runtime.offline.pieces import StagedPiece, split
 from sync_runtime.offline.staging import check_base, stage
 from sync_runtime.offline.streams import state_digest
-from sync_runtime.tensors.bits import BitTensor, scatter
-from sync_runtime.tensors.blocks import Block, Piece
-from sync_runtime.tensors.sparse import within
+from sync_runtime.tensors.bits import BitTensor
 
 
 class Pair(NamedTuple):
@@ -36,14 +35,6 @@ class Written(NamedTuple):
     """Those with a change."""
 
 
-class _Place(NamedTuple):
-    """Where a tensor lies in a block."""
-
-    block: Block
-    first: int
-    piece: Piece
-
-
 class Target:
     """The state that a delta leads to; the base is checked against the delta before anything is made."""
 
@@ -53,7 +44,7 @@ class Target:
         check_base(delta, state_digest(delta.blocks, self._live, threads))
         self._staging = Staging(delta.blocks, self._live)
         stage(delta, self._staging, threads)
-        self._places = self._found_places()
+        self._pieces = self._split()
 
     def pairs(self) -> Iterator[Pair]:
         """Every tensor of the base, by ascending name. A tied name that the base stores apart follows its tensor."""
@@ -66,24 +57,19 @@ class Target:
             yield Pair(name, old, self._new(at, old))
 
     def _new(self, at: int, old: BitTensor) -> BitTensor:
-        places = self._places.get(at, [])
-        if not places:
+        pieces = self._pieces.get(at, [])
+        if not pieces:
             return old
         new = BitTensor(old.dtype, old.shape, np.array(old.matrix))
-        for place in places:
-            staged = self._staging.staged[place.block.number]
-            inside = within(staged.positions, place.first, place.piece.num_elements)
-            alone = place.block._replace(pieces=(place.piece,), num_elements=place.piece.num_elements)
-            scatter(alone, {at: new}, staged.positions[inside] - np.uint32(place.first), staged.bits[inside])
+        for piece in pieces:
+            piece.write(new)
         return new
 
-    def _found_places(self) -> dict[int, list[_Place]]:
-        found: dict[int, list[_Place]] = {}
-        for number in self._staging.staged:
-            block, first = self.delta.blocks.block(number), 0
-            for piece in block.pieces:
-                found.setdefault(piece.tensor, []).append(_Place(block, first, piece))
-                first += piece.num_elements
+    def _split(self) -> dict[int, list[StagedPiece]]:
+        found: dict[int, list[StagedPiece]] = {}
+        for number, staged in self._staging.staged.items():
+            for piece in split(self.delta.blocks.block(number), staged):
+                found.setdefault(piece.tensor, []).append(piece)
         return found
 
     def _check_tie(self, alias: str, old: BitTensor) -> None:

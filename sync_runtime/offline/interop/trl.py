@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sync_runtime.errors import DigestError, FormatError, LimitError, UnknownFormatError
+from sync_runtime.offline.durable import durable_file
 from sync_runtime.offline.interop.container import (
     Container,
     Part,
@@ -27,7 +28,6 @@ from sync_runtime.offline.interop.container import (
     open_container,
     write_container,
 )
-from sync_runtime.offline.interop.files import durable_file
 from sync_runtime.offline.interop.items import (
     I64,
     changed_positions,

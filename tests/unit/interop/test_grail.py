@@ -112,8 +112,8 @@ def test_positions_beyond_32_bits_are_kept_by_the_lists(version: int) -> None:
 
 @pytest.mark.parametrize(
     "lists",
-    [([5, -1],), ([1, 0],), ([0, 1], [3, -1]), ([-1, 1], [0, 0])],
-    ids=["back", "again", "column back", "row below"],
+    [([5, -1],), ([1, 0],), ([0, 0], [3, -1]), ([-1, 1], [0, 0]), ([0, 1], [0, -1])],
+    ids=["back", "again", "column back", "row below", "column below, position inside"],
 )
 def test_lists_that_go_back_are_refused(lists: tuple[list[int], ...]) -> None:
     with pytest.raises(FormatError):

@@ -75,7 +75,7 @@ def parts(patch: bytes) -> tuple[dict[str, object], bytes]:
     return header, zstandard.ZstdDecompressor().decompress(patch[12 + size :], max_output_size=1 << 20)
 
 
-def retold(patch: bytes, without: str = "", **changes: object) -> bytes:
+def retold(patch: bytes, changes: dict[str, object], without: str = "") -> bytes:
     """The same envelope under an altered header."""
     size = int.from_bytes(patch[8:12], "little")
     content = json.loads(patch[12 : 12 + size]) | changes
@@ -127,7 +127,7 @@ def test_a_base_with_one_other_bit_where_nothing_changed_is_refused(tmp_path: Pa
     patch = golden_patch(tmp_path, "pulsept1-v1")
     before, _ = golden()
     before["w.a"].matrix[1, 1] ^= 1
-    (tmp_path / "patch").write_bytes(patch if names_base else retold(patch, without="baseStateDigest"))
+    (tmp_path / "patch").write_bytes(patch if names_base else retold(patch, {}, without="baseStateDigest"))
     with pytest.raises(WrongBaseError if names_base else DigestError, match="another"):
         imported(save_file(tmp_path / "o.safetensors", before), tmp_path / "patch", tmp_path / "x.sgd", "pulse")
 
@@ -148,7 +148,7 @@ def test_a_header_that_is_not_as_described_is_refused(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception], sentence: str
 ) -> None:
     patch = golden_patch(tmp_path, "pulsept1-v1")
-    (tmp_path / "patch").write_bytes(retold(patch, **changes))
+    (tmp_path / "patch").write_bytes(retold(patch, changes))
     with pytest.raises(error, match=sentence):
         imported(tmp_path / "base.safetensors", tmp_path / "patch", tmp_path / "x.sgd", "pulse")
 
