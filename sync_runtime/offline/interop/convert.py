@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sync_runtime.bucket.manifest import Manifest
-from sync_runtime.errors import LayoutError
+from sync_runtime.errors import SettingsError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState
 from sync_runtime.offline.deltafile import Delta, write_file
 from sync_runtime.offline.durable import sync_file, sync_folder
@@ -68,10 +68,10 @@ def export_delta(
 ) -> Written:  # fmt: skip
     """Writes a delta in another tool's format."""
     if variant not in wanted.variants:
-        raise LayoutError(f"{wanted.name} has no variant {variant!r}; it has {', '.join(wanted.variants)}")
+        raise SettingsError(f"{wanted.name} has no variant {variant!r}; it has {', '.join(wanted.variants)}")
     unknown = sorted(set(meta) - set(wanted.meta))
     if unknown:
-        raise LayoutError(f"{wanted.name} has no place for {unknown[0]!r}; it has {', '.join(wanted.meta) or 'none'}")
+        raise SettingsError(f"{wanted.name} has no place for {unknown[0]!r}; it has {', '.join(wanted.meta) or 'none'}")
     return wanted.write(Export(Target(base, delta, threads), output, variant, meta))
 
 

@@ -186,7 +186,7 @@ def _entries(header: dict[str, object], version: int, what: str) -> list[_Entry]
     for tensor in objects(header, "tensors", what):
         name = field(tensor, "name", str, what)
         where = f"{name!r} in {what}"
-        if any(name == entry.name for entry in found[-1:]) or (found and name < found[-1].name):
+        if found and name <= found[-1].name:
             raise FormatError(f"the tensors of {what} do not ascend strictly by name: {name!r}")
         shape, changed = sizes(tensor, "shape", where), count(tensor, "num_nonzero", where)
         check_count(changed, prod(shape), where)

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sync_runtime.delta.apply import Staging
-from sync_runtime.errors import LayoutError, SettingsError
+from sync_runtime.errors import SettingsError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.offline.pieces import StagedPiece, split
 from sync_runtime.offline.staging import check_base, stage
 from sync_runtime.offline.streams import state_digest
+from sync_runtime.offline.written import stored_ties
 from sync_runtime.tensors.bits import BitTensor
 
 
@@ -41,6 +42,7 @@ class Target:
     def __init__(self, base: Checkpoint, delta: Delta, threads: int | None = None) -> None:
         self.base, self.delta = base, delta
         self._live = MappedState(base, delta.layout)
+        stored_ties(base, delta.layout)
         check_base(delta, state_digest(delta.blocks, self._live, threads))
         self._staging = Staging(delta.blocks, self._live)
         stage(delta, self._staging, threads)
@@ -52,8 +54,6 @@ class Target:
         for name in sorted(self.base.entries):
             at = index_of[name]
             old = self._live[at]
-            if name != self.delta.layout.tensors[at].name:
-                self._check_tie(name, old)
             yield Pair(name, old, self._new(at, old))
 
     def _new(self, at: int, old: BitTensor) -> BitTensor:
@@ -71,12 +71,6 @@ class Target:
             for piece in split(self.delta.blocks.block(number), staged):
                 found.setdefault(piece.tensor, []).append(piece)
         return found
-
-    def _check_tie(self, alias: str, old: BitTensor) -> None:
-        alone = Checkpoint(self.base.path, self.base.files, {alias: self.base.entries[alias]})
-        stored = MappedState(alone, alone.layout())[0]
-        if stored.dtype != old.dtype or not np.array_equal(stored.matrix, old.matrix):
-            raise LayoutError(f"{alias!r} is tied to another tensor in the delta, but differs from it in the base")
 
 
 @dataclass(frozen=True)

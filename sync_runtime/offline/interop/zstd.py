@@ -16,6 +16,8 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 LEVEL = 1
 """What all of these tools use: higher levels bring less than a hundredth."""
 MAX_WINDOW_BYTES = 128 << 20
+_LARGEST_WINDOW_BYTES = 1 << 31
+"""What the library can be told."""
 _BLOCK_BYTES = 128 << 10
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _RAW, _RUN, _COMPRESSED = 0, 1, 2
@@ -26,24 +28,27 @@ class Frame(NamedTuple):
 
     content_bytes: int | None
     window_bytes: int
+    most_bytes: int = 0
+    """What its blocks can unpack to at most."""
 
 
 def check_frame(data: memoryview, what: str) -> Frame:
     """Walks the one frame that must fill `data`."""
     frame, at, tail_bytes = _header(data, what)
-    last = False
+    last, most_bytes = False, 0
     while not last:
         head = int.from_bytes(_taken(data, at, 3, what), "little")
         last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
         if kind not in (_RAW, _RUN, _COMPRESSED) or size > _BLOCK_BYTES:
             raise FormatError(f"{what} is no sound zstd frame: a block has an impossible header")
         at += 3 + (1 if kind == _RUN else size)
+        most_bytes += _BLOCK_BYTES if kind == _COMPRESSED else size
     _taken(data, at, tail_bytes, what)
     if at > len(data):
         raise TruncatedError(f"{what} is cut off inside a zstd block")
     if at + tail_bytes != len(data):
         raise FormatError(f"{what} has bytes behind its zstd frame")
-    return frame
+    return frame._replace(most_bytes=most_bytes)
 
 
 def decompress(data: memoryview, size_bytes: int, what: str) -> bytes:
@@ -51,6 +56,8 @@ def decompress(data: memoryview, size_bytes: int, what: str) -> bytes:
     frame = check_frame(data, what)
     if frame.content_bytes is not None and frame.content_bytes != size_bytes:
         raise LimitError(f"{what} unpacks to {frame.content_bytes} bytes where {size_bytes} are expected")
+    if size_bytes > frame.most_bytes:
+        raise LimitError(f"{what} cannot unpack to the {size_bytes} bytes that are expected")
     with _Translated(what):
         found: bytes = _decompressor(frame, size_bytes).decompress(
             data, max_output_size=size_bytes or 1, allow_extra_data=False
@@ -133,7 +140,7 @@ def _taken(data: memoryview, at: int, size_bytes: int, what: str) -> bytes:
 
 def _decompressor(frame: Frame, size_bytes: int) -> Any:
     """A window as large as the content is no more than the content."""
-    limit_bytes = max(MAX_WINDOW_BYTES, size_bytes)
+    limit_bytes = min(max(MAX_WINDOW_BYTES, size_bytes), _LARGEST_WINDOW_BYTES)
     if frame.window_bytes > limit_bytes:
         raise LimitError(f"a zstd frame wants a window of {frame.window_bytes} bytes; the limit is {limit_bytes}")
     return _library().ZstdDecompressor(max_window_size=limit_bytes)

@@ -24,9 +24,8 @@ from sync_runtime.offline.companions import companions
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.offline.durable import durable_file, read_small, sync_file, sync_folder
 from sync_runtime.offline.interop.documents import count, field, parse_object
-from sync_runtime.offline.pieces import split
 from sync_runtime.offline.staging import stage
-from sync_runtime.tensors.bits import BitTensor
+from sync_runtime.offline.written import write_staged
 from sync_runtime.tensors.digest import Digest, parse_digest
 
 NOTE = "syncgroup-version.json"
@@ -82,7 +81,7 @@ def bring_forward(folder: Path, held: Held, deltas: Sequence[Delta], threads: in
         held = Held(delta.target.seq, delta.target.digest)
     (folder / NOTE).unlink()
     sync_folder(folder)
-    _write(checkpoint, deltas[0], staging)
+    write_staged(checkpoint, deltas[0].blocks, staging)
     for path in checkpoint.files:
         sync_file(path)
     write_note(folder, held)
@@ -118,23 +117,6 @@ def _readers_of(path: Path) -> Readers:
     finally:
         os.close(handle)
     return Readers.NOBODY
-
-
-def _write(checkpoint: Checkpoint, delta: Delta, staging: Staging) -> None:
-    layout = delta.layout
-    names = {at: [spec.name] for at, spec in enumerate(layout.tensors)}
-    for alias, name in layout.tied:
-        if alias in checkpoint.entries:
-            names[layout.index_of[name]].append(alias)  # stored apart: it follows
-    for number, staged in staging.staged.items():
-        for piece in split(delta.blocks.block(number), staged):
-            for name in names[piece.tensor]:
-                piece.write(_writable(checkpoint, name))
-
-
-def _writable(checkpoint: Checkpoint, name: str) -> BitTensor:
-    alone = Checkpoint(checkpoint.path, checkpoint.files, {name: checkpoint.entries[name]})
-    return MappedState(alone, alone.layout(), writable=True)[0]
 
 
 def _clone(source: Path, target: Path) -> None:

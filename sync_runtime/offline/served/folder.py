@@ -25,6 +25,7 @@ from sync_runtime.offline.deltafile import Delta
 from sync_runtime.offline.durable import sync_folder
 from sync_runtime.offline.served.copies import Held, Readers, bring_forward, make_copy, read_note, readers_of
 from sync_runtime.offline.streams import state_digest
+from sync_runtime.offline.written import stored_ties
 from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.digest import Digest
 from sync_runtime.tensors.layout import Layout
@@ -149,6 +150,7 @@ class ServedFolder:
         checkpoint = open_checkpoint(base)
         if not base.is_dir():
             raise FormatError(f"{base} is a file; `from_pretrained` wants a folder")
+        stored_ties(checkpoint, self._layout)  # once: from here on both names are written alike
         held = Held(seq, self._digest_of(checkpoint))
         spare = self._root / _SPARE
         make_copy(checkpoint, spare, held)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sync_runtime.errors import FormatError, LimitError, SyncError, TruncatedError, UnknownFormatError
+from sync_runtime.offline.interop import zstd
 from sync_runtime.offline.interop.container import Part, by_alignment, parse_container, write_container
 from sync_runtime.offline.interop.zstd import check_frame, compress, compress_parts, decompress
 
@@ -85,3 +86,11 @@ def test_frames_must_be_whole_alone_and_of_the_size_that_is_expected() -> None:
     for size in (0, 2999, 3001):
         with pytest.raises(FormatError):
             decompress(memoryview(unsaid), size, "it")
+    with pytest.raises(LimitError, match="cannot unpack"):
+        decompress(memoryview(unsaid), 1 << 40, "it")
+
+
+def test_a_content_above_what_the_library_can_be_told_is_no_trouble() -> None:
+    many = b"".join([compress_parts([b"abc"])[:6], b"\x02\x00\x10\x00" * 40_000, b"\x03\x00\x10\x00"])
+    assert check_frame(memoryview(many), "runs of 128 KiB").most_bytes == 40_001 << 17
+    assert zstd._decompressor(zstd.Frame(None, 1024), 40_001 << 17) is not None

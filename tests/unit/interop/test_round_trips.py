@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sync_runtime.errors import LayoutError
 from sync_runtime.offline import load
 from sync_runtime.tensors.bits import BitTensor
+from syncgroup.cli import main
 from tests.support.checkpoints import save_file
 from tests.support.interop import (
     EVERY_VARIANT,
@@ -101,6 +102,9 @@ def test_a_tied_name_that_is_stored_apart_follows_its_tensor(tmp_path: Path) -> 
     assert case.delta.layout.tied == (("z.head", "model.embed.weight"),)
     out = exported(case, tmp_path / "out.safetensors", "dense-safetensors")
     assert same_bits(read_state(out), {**after, "z.head": after["model.embed.weight"]})
+    case.delta.save(tmp_path / "step.sgd")
+    assert main(["delta", "apply", str(case.base), str(tmp_path / "step.sgd"), "-o", str(tmp_path / "applied")]) == 0
+    assert same_bits(read_state(tmp_path / "applied"), read_state(out))
 
 
 def test_a_tie_that_the_base_does_not_keep_is_refused(tmp_path: Path) -> None:

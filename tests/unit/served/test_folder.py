@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sync_runtime.errors import ChainError, DigestError, FormatError, SpoolLockedError, WrongBaseError
+from sync_runtime.errors import ChainError, DigestError, FormatError, LayoutError, SpoolLockedError, WrongBaseError
 from sync_runtime.offline import Delta, diff, layout_of
 from sync_runtime.offline.checkpoints import open_checkpoint
 from sync_runtime.offline.deltafile import parse
@@ -210,6 +210,15 @@ def test_tied_names_that_are_stored_apart_follow(tmp_path: Path) -> None:
     folder.close()
 
 
+def test_a_tie_that_the_base_does_not_keep_is_refused(tmp_path: Path) -> None:
+    tied = small_state()
+    tied["z.head"] = tied["layers.0.mlp.weight"]
+    layout = layout_of(tied)
+    base = save_folder(tmp_path / "base", {**tied, "z.head": small_state(9)["layers.0.mlp.weight"]})
+    with pytest.raises(LayoutError, match=r"z\.head"):
+        ServedFolder(tmp_path / "served", base, layout, threads=1)
+
+
 def test_one_process_writes(run: Run, folder: ServedFolder) -> None:
     with pytest.raises(SpoolLockedError, match="another process"):
         run.opened()
@@ -285,7 +294,7 @@ def test_bytes_that_never_reached_the_disk_are_not_believed(run: Run, monkeypatc
     def ended(*_: object) -> None:
         raise Stop
 
-    monkeypatch.setattr(copies, "_write", ended)
+    monkeypatch.setattr(copies, "write_staged", ended)
     with pytest.raises(Stop):
         folder.advance(run.delta(3))
     monkeypatch.undo()
