@@ -15,6 +15,8 @@ from tests.support.following import follow
 from tests.support.language_models import VOCABULARY
 
 TOKENS = 6
+AHEAD = 3
+"""Groups at the start."""
 
 
 class FollowingWorker:
@@ -28,8 +30,9 @@ class FollowingWorker:
         self._subscriber = Subscriber(model, engine="transformers", socket=socket)
 
     def start(self) -> None:
-        """Called after the first weight sync."""
-        self._produce()
+        """Called after the first weight sync. The trainer fetches batches ahead."""
+        for _ in range(AHEAD):
+            self._produce()
 
     def stop(self) -> None:
         """Called when training ends."""
@@ -44,7 +47,8 @@ class FollowingWorker:
             self._produce()
 
     def check_health(self, stale_after_s: float) -> None:
-        """It has no process that could die."""
+        """Called when the trainer has found nothing for a while."""
+        raise RuntimeError(f"the trainer waits for samples of version {self.versions[-1]}")
 
     def _produce(self) -> None:
         for advantage in (1.0, -1.0):
