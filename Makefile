@@ -49,6 +49,7 @@ test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
 	@$(VENV)/python -m tools.kube build chart || echo "tests that need helm will be skipped"
 	@$(VENV)/python -m tools.kube build jaeger || echo "tests that need a trace backend will be skipped"
+	@$(VENV)/python -m tools.kube build s3 || echo "tests that need an S3 server will be skipped"
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report="
 	@printf "Lines that the fast tests run: %s %%\n" "$$($(VENV)/coverage report --format=total)"
@@ -73,7 +74,7 @@ tools-lock: setup ## After a change in tools/kube/tools.toml: write go.mod and g
 
 .PHONY: requirements
 requirements: setup ## After a change of dependencies in pyproject.toml: pin them anew, with hashes
-	@for extra in operator sidecar library examples dev; do \
+	@for extra in operator sidecar library interop examples dev; do \
 	  uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit 1; done
 	@uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
@@ -126,7 +127,7 @@ test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
-	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images --ignore tests/engines $(ARGS)
 
 .PHONY: test-links
 test-links: setup ## Tests of the link emulator, which measures rates and so runs alone

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from sync_runtime.transport.child import ChildLink
     from sync_runtime.transport.messages import Message, Welcome
+    from sync_runtime.transport.object_store.parent import StoreParent
     from sync_runtime.transport.parent import ParentLink
     from sync_runtime.transport.work_link import WorkLink
 
@@ -35,9 +36,9 @@ class ChildGone:
 
 @dataclass(frozen=True, slots=True)
 class ParentConnected:
-    """A parent welcomed us."""
+    """A parent welcomed us, or a store in its place."""
 
-    link: ParentLink
+    link: ParentLink | StoreParent
     welcome: Welcome
 
 
@@ -45,7 +46,7 @@ class ParentConnected:
 class ParentGone:
     """The link to the parent ended; the dialler is already looking for the next one."""
 
-    link: ParentLink
+    link: ParentLink | StoreParent
     reason: str
     message: str
 
@@ -64,7 +65,7 @@ class DialFailed:
 class MessageArrived:
     """A control message that transport does not act on alone. Messages of one link come in order."""
 
-    link: ChildLink | ParentLink
+    link: ChildLink | ParentLink | StoreParent
     message: Message
 
 
@@ -83,7 +84,7 @@ class BucketsAcked:
 class BucketKept:
     """A bucket from the parent is verified and in the sink; a relay forwards it now."""
 
-    link: ParentLink
+    link: ParentLink | StoreParent
     transfer: int
     key: str
     index: int
@@ -94,7 +95,7 @@ class BucketKept:
 class BucketFailed:
     """The sink could not keep a bucket; the transfer was dropped."""
 
-    link: ParentLink
+    link: ParentLink | StoreParent
     transfer: int
     key: str
     index: int

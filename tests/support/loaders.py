@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import torch
 
+from sync_runtime.library.engines.coordinates import cuts
 from sync_runtime.library.engines.loadplan import Plan, make_plan
 from sync_runtime.library.engines.mapped import Content, MappedEngine, Ranks
 from sync_runtime.library.engines.recording import Wanted, record, state_of
+from sync_runtime.library.shards import Shard
 from sync_runtime.tensors import layout
+from tests.support.sharded import together
 
 HIDDEN, VOCAB, PADDED = 8, 13, 16
 Q_ROWS, KV_ROWS = 16, 4
 State = dict[str, torch.Tensor]
 BF16 = torch.bfloat16
+
+
+class Leaf(torch.nn.Module):
+    """A weight, and a bias where it is wanted."""
+
+    weight: torch.nn.Parameter
+    bias: torch.nn.Parameter
+
+    def __init__(self, *shape: int, bias: bool = False, dtype: torch.dtype = BF16) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
+        if bias:
+            self.bias = torch.nn.Parameter(torch.zeros(shape[0], dtype=dtype), requires_grad=False)
 
 
 class Fused(torch.nn.Module):
@@ -23,13 +41,13 @@ class Fused(torch.nn.Module):
     def __init__(self, rank: int = 0, ranks: int = 1) -> None:
         super().__init__()
         self.rank, self.ranks = rank, ranks
-        self.embed = _leaf(PADDED // ranks, HIDDEN)
-        self.qkv = _leaf((Q_ROWS + 2 * KV_ROWS) // ranks, HIDDEN, bias=True)
-        self.o = _leaf(HIDDEN, Q_ROWS // ranks)
-        self.norm = _leaf(HIDDEN)
-        self.head = _leaf(PADDED // ranks, HIDDEN)
-        self.router = _leaf(3, dtype=torch.float32)
-        self.decay = _leaf(HIDDEN, dtype=torch.float32)
+        self.embed = Leaf(PADDED // ranks, HIDDEN)
+        self.qkv = Leaf((Q_ROWS + 2 * KV_ROWS) // ranks, HIDDEN, bias=True)
+        self.o = Leaf(HIDDEN, Q_ROWS // ranks)
+        self.norm = Leaf(HIDDEN)
+        self.head = Leaf(PADDED // ranks, HIDDEN)
+        self.router = Leaf(3, dtype=torch.float32)
+        self.decay = Leaf(HIDDEN, dtype=torch.float32)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Knows its own names only; others are left aside."""
@@ -64,14 +82,6 @@ class Fused(torch.nn.Module):
         mine = weight[self.rank * rows : (self.rank + 1) * rows]
         parameter[: mine.shape[0]].data.copy_(mine)
         parameter[mine.shape[0] :].data.fill_(0)
-
-
-def _leaf(*shape: int, bias: bool = False, dtype: torch.dtype = BF16) -> torch.nn.Module:
-    made = torch.nn.Module()
-    made.weight = torch.nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)
-    if bias:
-        made.bias = torch.nn.Parameter(torch.zeros(shape[0], dtype=dtype), requires_grad=False)
-    return made
 
 
 def checkpoint(seed: int = 0) -> State:
@@ -109,6 +119,39 @@ def engine_of(
 
     plan = plan_of(model, state, whole_below=below)
     return MappedEngine(model, plan, content, ranks=ranks, reload=reload, stored=state.get)
+
+
+def ranks_of(count: int) -> list[Ranks]:
+    """Ranks in threads that tell each other what they have."""
+    barrier, told = threading.Barrier(count, timeout=20), dict[int, torch.Tensor]()
+
+    def gather(number: int, tensor: torch.Tensor) -> list[torch.Tensor]:
+        barrier.wait()
+        told[number] = tensor.clone()
+        barrier.wait()
+        return [told[at] for at in range(count)]
+
+    return [Ranks(at, count, partial(gather, at)) for at in range(count)]
+
+
+def engines_of(models: Sequence[Fused], small: int) -> list[MappedEngine]:
+    """Engines of all ranks, made side by side."""
+    ranks = ranks_of(len(models))
+    calls = [
+        partial(engine_of, model, checkpoint(), one, whole_below=small)
+        for model, one in zip(models, ranks, strict=True)
+    ]
+    found = together(*calls)
+    assert all(isinstance(one, MappedEngine) for one in found), found
+    return [one for one in found if isinstance(one, MappedEngine)]
+
+
+def cut_for(state: State, ranks: int, small: int) -> dict[str, torch.Tensor | Shard]:
+    """A trainer's state in one process, cut where so many ranks look for their parts."""
+    return {
+        name: Shard(one, tuple(one.shape), step=cuts(one.shape, ranks)) if one.numel() >= small else one
+        for name, one in state.items()
+    }
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -43,7 +43,8 @@ def train(model: torch.nn.Module, step: int) -> None:
     """One real step: forward, backward, optimiser; buffers too."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05, foreach=False)
     tokens = (torch.arange(6) * (step + 1)) % TOKENS
-    torch.nn.functional.cross_entropy(model(tokens), tokens.flip(0)).backward()
+    loss = torch.nn.functional.cross_entropy(model(tokens), tokens.flip(0))
+    loss.backward()  # type: ignore[no-untyped-call]
     optimiser.step()
     optimiser.zero_grad()
     model.get_buffer("count").add_(1)

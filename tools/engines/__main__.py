@@ -17,10 +17,12 @@ def main(arguments: list[str] | None = None) -> int:
         commands.add_parser(word, help=told).add_argument("names", nargs="*", help="default: all")
     commands.add_parser("list", help="engines, and where they are")
     tester = commands.add_parser("test", help="run the tests of plug-ins, each in its engine's environment")
-    tester.add_argument("names", nargs="*", help="default: all; what follows `--` goes to pytest")
-    options, rest = parser.parse_known_args(arguments)
+    tester.add_argument("names", nargs="*", help="default: all; what follows a dash goes to pytest")
+    given = sys.argv[1:] if arguments is None else arguments
+    at = next((at for at, word in enumerate(given) if word.startswith("-") and "test" in given[:at]), len(given))
+    options, rest = parser.parse_args(given[:at]), [word for word in given[at:] if word != "--"]
     try:
-        return _dispatch(options, [word for word in rest if word != "--"])
+        return _dispatch(options, rest)
     except ToolError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -34,6 +34,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
         "coredns",
     ),
     "chart": ("helm",),
+    "s3": ("versitygw",),
 }
 
 

@@ -12,7 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from sync_runtime.errors import FormatError, LayoutError, LimitError
@@ -60,12 +59,13 @@ def stored_in(folder: Path) -> dict[str, Stored]:
 
 def read(stored: Stored) -> torch.Tensor:
     """A copy of a tensor's elements."""
+    found = torch.empty(stored.shape, dtype=stored.dtype)
+    octets = found.reshape(-1).view(torch.uint8) if found.numel() else torch.empty(0, dtype=torch.uint8)
     with stored.file.open("rb") as source:
         source.seek(stored.begin)
-        data = np.fromfile(source, np.uint8, stored.end - stored.begin)
-    if data.size != stored.end - stored.begin:
-        raise FormatError(f"{stored.file} ends inside a tensor: fetch the checkpoint again")
-    return torch.from_numpy(data).view(stored.dtype).reshape(stored.shape)
+        if source.readinto(octets.numpy().data) != stored.end - stored.begin:
+            raise FormatError(f"{stored.file} ends inside a tensor: fetch the checkpoint again")
+    return found
 
 
 def _files(folder: Path) -> list[Path]:

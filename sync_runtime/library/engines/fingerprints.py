@@ -18,9 +18,9 @@ def bits_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(_INTEGERS[tensor.element_size()])
 
 
-def fingerprint(tensors: Mapping[str, object]) -> tuple[int, ...]:
+def fingerprint(tensors: Mapping[str, torch.Tensor]) -> tuple[int, ...]:
     """A number for each tensor that changes, all but surely, with any of its bits. It keeps no forger away."""
-    return tuple(_sum_of(one.detach()) for one in tensors.values() if isinstance(one, torch.Tensor))
+    return tuple(_sum_of(one.detach().as_subclass(torch.Tensor)) for one in tensors.values())
 
 
 def spoil(tensor: torch.Tensor, where: torch.Tensor | None) -> None:

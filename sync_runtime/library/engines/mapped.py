@@ -8,6 +8,7 @@ brings back what the engine has, so that a scrub sees through them too. Knows no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -68,6 +69,7 @@ class MappedEngine:
         self._held = self._share_out()
         self._shadows = {name: self._empty(name) for name in content.wanted if name not in plan.direct}
         self._fill(stored)
+        self._prove()
 
     # --- the library's Engine ----------------------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class MappedEngine:
 
     def shards(self) -> Mapping[str, Shard]:
         """Large tensors as the layout cuts them; none where nothing is cut."""
-        if self._content.parts == 1 and self._content.steps is None and self._ranks.count == 1:
+        if self._content.parts == 1 and not self._content.steps and self._ranks.count == 1:
             return {}
         found = {}
         for name, tensor in self.tensors().items():
@@ -100,18 +102,18 @@ class MappedEngine:
 
     def flush(self) -> None:
         """Brings shadows into the engine. Repeatable: what was interrupted is done again."""
-        with torch.no_grad():
+        with _settled(self._device):
             for shadow, live in self._copies():
                 live.copy_(shadow)
-        if self._reload is None or not self._plan.reloaded:
-            return
-        names = dict.fromkeys(name for names in self._plan.reloaded.values() for name in names)
-        self._reload(tuple(self._plan.reloaded), ((name, self._shadows[name]) for name in names))
-        self._marks = self._fingerprints()
+            if self._reload is None or not self._plan.reloaded:
+                return
+            names = dict.fromkeys(name for names in self._plan.reloaded.values() for name in names)
+            self._reload(tuple(self._plan.reloaded), ((name, self._shadows[name]) for name in names))
+            self._marks = self._fingerprints()
 
     def reveal(self) -> None:
         """Makes shadows tell what the engine has: its bits, or others than they should be where those cannot be had."""
-        with torch.no_grad():
+        with _settled(self._device):
             for shadow, live in self._copies():
                 if shadow.dtype == live.dtype:
                     shadow.copy_(live)
@@ -183,15 +185,43 @@ class MappedEngine:
 
     def _fill(self, stored: Callable[[str], torch.Tensor | None]) -> None:
         """The first content of shadows: what the engine has, else what it was loaded from."""
-        with torch.no_grad():
+        with _settled(self._device):
             for shadow, live in self._copies():
                 shadow.copy_(live)
             self._complete()
             for name in dict.fromkeys((*self._plan.aside, *(n for ns in self._plan.reloaded.values() for n in ns))):
                 found = stored(name) if self._shadows[name].numel() else None
+                if found is None and self._shadows[name].numel() and name not in self._plan.aside:
+                    raise LayoutError(f"{name!r} is loaded through its module, and is in no checkpoint on this disk")
                 if found is not None:
                     self._shadows[name].copy_(found.to(self._shadows[name].dtype).reshape(self._shadows[name].shape))
             self._marks = self._fingerprints()
+
+    def _prove(self) -> None:
+        """Loads repacked modules again from what they were loaded from: that must give the bits that they have.
+
+        Engines reload modules in their own way, and some of those ways are wrong. What is wrong is put back.
+        """
+        if self._reload is None:
+            return
+        for module, names in self._plan.reloaded.items():
+            before = {name: one.detach().clone() for name, one in self._state_of(module).items()}
+            is_same = False
+            try:
+                self._reload((module,), ((name, self._shadows[name]) for name in names))
+                is_same = fingerprint(self._state_of(module)) == self._marks[module]
+            finally:
+                for name, one in self._state_of(module).items() if not is_same else ():
+                    one.detach().copy_(before[name])
+            if not is_same:
+                raise LayoutError(
+                    f"{module!r} does not become what it was when the engine loads it again from its checkpoint: the "
+                    "engine cannot reload this kind of module, or was not loaded from that checkpoint"
+                )
+
+    def _state_of(self, module: str) -> Mapping[str, torch.Tensor]:
+        found = self._model.get_submodule(module).state_dict(keep_vars=True)
+        return {name: one for name, one in found.items() if isinstance(one, torch.Tensor)}
 
     def _complete(self) -> None:
         """Shadows of tensors that are spread over ranks: everyone tells the others what it has."""
@@ -202,14 +232,24 @@ class MappedEngine:
             has = torch.zeros(shadow.shape, dtype=torch.bool)
             for copy in copies:
                 _strided(has, copy.source).fill_(True)
-            octets = bits_of(shadow.cpu().contiguous()).view(torch.uint8).to(torch.int64).reshape(shadow.numel(), -1)
+            octets = bits_of(shadow.cpu().contiguous()).view(torch.uint8).to(torch.int32).reshape(shadow.numel(), -1)
             told = torch.stack(self._ranks.gather((octets + 1) * has.reshape(-1, 1)))
             whole = (told.amax(dim=0) - 1).clamp(min=0).to(torch.uint8).contiguous()
             shadow.copy_(whole.view(-1).view(shadow.dtype).reshape(shadow.shape))
 
     def _fingerprints(self) -> dict[str, tuple[int, ...]]:
-        modules = dict(self._model.named_modules())
-        return {name: fingerprint(modules[name].state_dict(keep_vars=True)) for name in self._plan.reloaded}
+        return {module: fingerprint(self._state_of(module)) for module in self._plan.reloaded}
+
+
+@contextmanager
+def _settled(device: torch.device) -> Iterator[None]:
+    """Without gradients, on the device; other streams may read what was written when this is over."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            stack.callback(lambda: torch.cuda.current_stream(device).synchronize())
+        yield
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from vllm.config import set_current_vllm_config
 from vllm.distributed import get_world_group
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -102,7 +103,8 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
         options = SubscribeOptions(
             init_info.coder, None, ranks.number, ranks.count, init_info.timeout_s, init_info.patience_s
         )
-        engine = mapped(self.model, self.model_config, init_info, ranks)
+        with set_current_vllm_config(self.vllm_config):  # vLLM's worker does not do it for this call
+            engine = mapped(self.model, self.model_config, init_info, ranks)
         session = make_session(
             engine, options, LibrarySettings.read(init_info.socket), lambda coder: FlushingCoder(coder, engine)
         )
@@ -120,16 +122,22 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
 
     def receive_weights(self, update_info: SyncGroupUpdateInfo) -> None:
         """Switches to the newest staged version: all of it, in all ranks, or nothing."""
-        session = self._opened()
-        if update_info.seq is not None and update_info.timeout_s > 0:
-            session.wait(update_info.seq, update_info.timeout_s)
+        session, seq = self._opened(), update_info.seq
+        if seq is not None and session.wait(seq, update_info.timeout_s) is None:
+            raise LocalError(f"version {seq} is not staged yet, and nothing was changed: ask again later")
         session.activate(self._patience_s)
         live = session.version
-        if update_info.seq is not None and (live is None or live.seq < update_info.seq):
+        if seq is not None and (live is None or live.seq < seq):
             here = "no version" if live is None else f"version {live.seq}"
-            raise LocalError(f"version {update_info.seq} is not staged yet, the weights are {here}: ask again later")
+            raise LocalError(f"version {seq} could not be switched to, the weights are {here}: ask again later")
         if update_info.scrub and not session.scrub(SCRUB_TIMEOUT_S):
             raise LocalError("the weights are not what their version says; a repair is on its way: update again")
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """As the base does, which asks for an accelerator even where the model is on a CPU."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
 
     def finish_weight_update(self) -> None:
         """All is done already: a version that is live is whole."""
@@ -223,7 +231,7 @@ def _content(
     if info.layout is not None:
         told = layouts.parse_layout(info.layout.encode())
         wanted = {spec.name: (spec.shape, checkpoint_files.dtype_of(spec.dtype.name)) for spec in told.tensors}
-        steps = {spec.name: (spec.grid.row_period, spec.grid.col_step) for spec in told.tensors if spec.grid}
+        steps = {spec.name: spec.grid[::2] for spec in told.tensors if spec.grid and spec.grid != _uncut(spec)}
         return Content(wanted, dict(told.tied), steps=steps), read
     if not stored:
         raise LayoutError(f"{folder} is no folder with safetensors files: say the tensors by `layout` in `init_info`")
@@ -234,6 +242,10 @@ def _content(
     tied = getattr(model_config.hf_config, "tie_word_embeddings", False)
     ties = {_HEAD: _EMBEDDING} if tied and _EMBEDDING in wanted and _HEAD not in wanted else {}
     return Content(wanted, ties, parts), read
+
+
+def _uncut(spec: layouts.TensorSpec) -> layouts.Grid:
+    return layouts.default_grid(rows=spec.rows, cols=spec.cols, block_elements=layouts.DEFAULT_BLOCK_ELEMENTS)
 
 
 def _ranks(parallel: Any) -> Ranks:

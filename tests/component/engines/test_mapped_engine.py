@@ -87,7 +87,7 @@ def test_an_engine_of_unknown_weights_gets_whole_ones(group: InsideGroup) -> Non
 def test_a_wrong_bit_anywhere_in_the_engine_is_found_and_mended(group: InsideGroup, module: str) -> None:
     pair = Pair(group)
     pair.follow(pair.publish(1))
-    pair.model.get_submodule(module).weight.data.reshape(-1).view(torch.uint8)[1] ^= 4  # type: ignore[operator, union-attr]
+    pair.model.get_submodule(module).weight.data.reshape(-1).view(torch.uint8)[1] ^= 4  # type: ignore[operator]
     assert not pair.session.scrub(20.0)
     wait_for(lambda: pair.session.staging.staged is not None, 20, what="a repair")
     pair.session.activate(5.0)

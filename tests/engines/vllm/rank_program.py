@@ -1,6 +1,6 @@
 """One of several ranks of vLLM's tensor parallelism, a process of its own, for tests; says what it found wrong.
 
-python -m tests.engines.vllm.rank_program RANK RANKS STORE FOLDER FOLDER
+python -m tests.engines.vllm.rank_program RANK RANKS STORE FOLDER FOLDER [whole-experts]
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def main() -> None:
     folders = [Path(word) for word in sys.argv[4:6]]
     torch.set_num_threads(1)
     with real.parallel_state(rank, ranks, sys.argv[3]):
-        config = real.vllm_config(folders[0], ranks)
+        whole_experts = "whole-experts" in sys.argv[6:]
+        config = real.vllm_config(folders[0], ranks, whole_experts=whole_experts)
         model = real.load(config)
         with set_current_vllm_config(config):
             engine = mapped(model, config.model_config, SyncGroupInitInfo(), _ranks(config.parallel_config))
@@ -44,7 +45,7 @@ def main() -> None:
             tensor.copy_(part(second[name], shards.get(name), tensor))
         with set_current_vllm_config(config):
             engine.flush()
-        wrong = real.differing(model, real.load(real.vllm_config(folders[1], ranks)))
+        wrong = real.differing(model, real.load(real.vllm_config(folders[1], ranks, whole_experts=whole_experts)))
         cut = sum(1 for name, shard in shards.items() if 0 < shard.tensor.numel() < second[name].numel())
         counted = ",".join(str(number) for number in weights.holding.counted)
         sys.stdout.write(f"wrong={wrong} cut={cut} blocks={weights.blocks.num_blocks} counted={counted}\n")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import transformers
@@ -18,6 +19,10 @@ from vllm.distributed import (
     init_distributed_environment,
     initialize_model_parallel,
 )
+from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method
+from vllm.model_executor.layers.fused_moe.experts.triton_moe import TritonExperts
+from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.model_loader import get_model_loader
 
 SIZES = {
@@ -41,7 +46,7 @@ def trainer_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.bfloat16)
     family, more = CONFIGURATIONS[kind]
     config = getattr(transformers, f"{family}Config")(**(SIZES | more))
     torch.manual_seed(seed)
-    model = getattr(transformers, f"{family}ForCausalLM")(config).to(dtype)
+    model: transformers.PreTrainedModel = getattr(transformers, f"{family}ForCausalLM")(config).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():  # biases and norms start at zeros and ones, which would hide mistakes
             parameter.add_(torch.randn(parameter.shape).to(dtype) * 0.1)
@@ -67,10 +72,17 @@ def parallel_state(rank: int, ranks: int, store: str | None = None, **degrees: i
             destroy_distributed_environment()
 
 
-def vllm_config(folder: Path, ranks: int = 1, **more: Any) -> VllmConfig:
-    """What `vllm serve FOLDER --weight-transfer-config ...` has, for this machine."""
-    model = ModelConfig(str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True, **more)
-    parallel = ParallelConfig(tensor_parallel_size=ranks, distributed_executor_backend="external_launcher")
+def vllm_config(folder: Path, ranks: int = 1, *, whole_experts: bool = False) -> VllmConfig:
+    """What `vllm serve FOLDER --weight-transfer-config ...` has, for this machine.
+
+    `whole_experts`: ranks have some experts each, not a part of all of them.
+    """
+    model = ModelConfig(str(folder), skip_tokenizer_init=True, dtype="bfloat16", enforce_eager=True)
+    parallel = ParallelConfig(
+        tensor_parallel_size=ranks,
+        enable_expert_parallel=whole_experts,
+        distributed_executor_backend="external_launcher",
+    )
     return VllmConfig(
         model_config=model,
         parallel_config=parallel,
@@ -80,10 +92,26 @@ def vllm_config(folder: Path, ranks: int = 1, **more: Any) -> VllmConfig:
     )
 
 
-def load(config: VllmConfig) -> torch.nn.Module:
-    """A rank's model, as a worker loads it: built, filled from the checkpoint, processed."""
-    with set_current_vllm_config(config):
-        return get_model_loader(config.load_config).load_model(config, config.model_config)
+def load(config: VllmConfig, experts: str = "TRITON") -> torch.nn.Module:
+    """A rank's model, as a worker loads it: built, filled from the checkpoint, processed.
+
+    The wheel holds no kernels for CPUs, so the test chooses: linear layers as on a CPU without tile registers, and
+    for experts the kernel that a GPU would have. Weights are laid out for it, and it never runs.
+    """
+    chosen = (UnquantizedMoeBackend[experts], TritonExperts)
+    with (
+        set_current_vllm_config(config),
+        mock.patch("torch.cpu._is_amx_tile_supported", return_value=False),
+        mock.patch.object(unquantized_fused_moe_method, "select_unquantized_moe_backend", return_value=chosen),
+        mock.patch.object(UnquantizedFusedMoEMethod, "_init_moe_kernel", _no_kernel),
+    ):
+        loaded: torch.nn.Module = get_model_loader(config.load_config).load_model(config, config.model_config)
+        return loaded
+
+
+def _no_kernel(method: UnquantizedFusedMoEMethod, layer: torch.nn.Module) -> None:
+    del layer
+    method.moe_kernel = mock.Mock()
 
 
 def bits(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -18,13 +18,21 @@ from tests.support.children import REPOSITORY
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize(("kind", "ranks"), [("qwen2-tied", 2), ("llama", 4), ("qwen3-moe", 2)])
-def test_every_rank_gets_its_part_bit_for_bit(kind: str, ranks: int, tmp_path: Path) -> None:
+CASES = {
+    "biases and a tied head": ("qwen2-tied", 2, []),
+    "fewer heads of keys than ranks": ("llama", 4, []),
+    "parts of every expert": ("qwen3-moe", 2, []),
+    "whole experts": ("qwen3-moe", 2, ["whole-experts"]),
+}
+
+
+@pytest.mark.parametrize(("kind", "ranks", "more"), CASES.values(), ids=CASES)
+def test_every_rank_gets_its_part_bit_for_bit(kind: str, ranks: int, more: list[str], tmp_path: Path) -> None:
     folders = [str(real.save(real.trainer_model(kind, seed), tmp_path / str(seed))) for seed in (0, 1)]
     store = f"file://{tmp_path}/store"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.engines.vllm.rank_program", str(rank), str(ranks), store, *folders],
+            [sys.executable, "-m", "tests.engines.vllm.rank_program", str(rank), str(ranks), store, *folders, *more],
             cwd=REPOSITORY, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(ranks)

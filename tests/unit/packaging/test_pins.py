@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 REQUIREMENTS = Path(__file__).parents[3] / "requirements"
 FILES = sorted(path.name for path in REQUIREMENTS.glob("*.txt"))
-EXTRAS = ("operator", "sidecar", "library", "dev")
+EXTRAS = ("operator", "sidecar", "library", "interop", "dev")
 
 
 class Pin(NamedTuple):

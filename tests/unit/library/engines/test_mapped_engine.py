@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
-from sync_runtime.library.engines.mapped import MappedEngine, Ranks
-from sync_runtime.library.shards import Shard
+from sync_runtime.library.engines.mapped import Content, MappedEngine
+from sync_runtime.library.engines.module import ModuleEngine
 from sync_runtime.library.weights import Weights
-from tests.support.loaders import Fused, bits, checkpoint, engine_of, same
-from tests.support.sharded import together
+from tests.support.loaders import (
+    Fused,
+    bits,
+    checkpoint,
+    cut_for,
+    engine_of,
+    engines_of,
+    plan_of,
+    same,
+    wanted_of,
+)
 
 
 def loaded(seed: int = 0, rank: int = 0, ranks: int = 1) -> Fused:
@@ -54,22 +63,20 @@ def test_tensors_that_only_shadows_have_are_invisible_before_the_flush() -> None
     assert same(model, loaded())
 
 
-def test_a_flush_that_was_interrupted_is_done_again() -> None:
+def test_a_flush_that_was_interrupted_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded()
     engine = engine_of(model, checkpoint())
     write(engine, 1)
-    calls = []
 
-    def failing(tensors: object) -> set[str]:
-        calls.append(tensors)
+    def failing(_: object) -> None:
         raise RuntimeError("no memory left")
 
-    original, model.load_weights = model.load_weights, failing  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError):
-        engine.flush()
-    model.load_weights = original  # type: ignore[method-assign]
+    with monkeypatch.context() as broken:
+        broken.setattr(model, "load_weights", failing)
+        with pytest.raises(RuntimeError, match="no memory"):
+            engine.flush()
+    assert not same(model, loaded(1))
     engine.flush()
-    assert len(calls) == 1
     assert same(model, loaded(1))
 
 
@@ -122,27 +129,26 @@ def test_a_parameter_that_lies_elsewhere_now_is_found_there() -> None:
     assert not model.qkv.weight[0].any()
 
 
-def ranks_of(count: int) -> list[Ranks]:
-    """Ranks in threads that tell each other what they have."""
-    barrier, told = threading.Barrier(count, timeout=10), dict[int, torch.Tensor]()
-
-    def gather(number: int, tensor: torch.Tensor) -> list[torch.Tensor]:
-        barrier.wait()
-        told[number] = tensor.clone()
-        barrier.wait()
-        return [told[at] for at in range(count)]
-
-    return [Ranks(at, count, lambda tensor, at=at: gather(at, tensor)) for at in range(count)]  # type: ignore[misc]
+def test_an_engine_that_reloads_wrongly_is_refused_and_left_as_it_was() -> None:
+    model = loaded()
+    state = checkpoint()
+    state["decay.weight"] = state["decay.weight"] + 1  # not what the engine was loaded from
+    with pytest.raises(LayoutError, match="does not become what it was"):
+        engine_of(model, state)
+    assert same(model, loaded())
 
 
-def engines_of(models: list[Fused], small: int) -> list[MappedEngine]:
-    def made(at: int, ranks: Ranks) -> MappedEngine:
-        return engine_of(models[at], checkpoint(), ranks, whole_below=small)
+def test_a_computed_tensor_that_is_in_no_checkpoint_is_refused() -> None:
+    state, model = checkpoint(), loaded()
+    plan, content = plan_of(model, state), Content(wanted_of(state), {})
 
-    calls = [lambda at=at, ranks=ranks: made(at, ranks) for at, ranks in enumerate(ranks_of(len(models)))]
-    found = together(*calls)
-    assert all(isinstance(one, MappedEngine) for one in found), found
-    return [one for one in found if isinstance(one, MappedEngine)]
+    def reload(_: object, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
+        model.load_weights(tensors)
+
+    with pytest.raises(LayoutError, match="no checkpoint"):
+        MappedEngine(model, plan, content, reload=reload)
+    with pytest.raises(LayoutError, match="nobody can load it again"):
+        MappedEngine(model, plan, content)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -172,11 +178,5 @@ def test_a_trainer_that_cuts_alike_has_the_same_layout(monkeypatch: pytest.Monke
     monkeypatch.setattr("sync_runtime.tensors.layout.SMALL_ELEMENTS", 20)
     models = [loaded(0, rank, 2) for rank in range(2)]
     engine = engines_of(models, 20)[0]
-    from sync_runtime.library.engines.coordinates import cuts
-    from sync_runtime.library.engines.module import ModuleEngine
-
-    cut = {
-        name: Shard(tensor, tuple(tensor.shape), step=cuts(tensor.shape, 2)) if tensor.numel() >= 20 else tensor
-        for name, tensor in checkpoint().items()
-    }
-    assert Weights(ModuleEngine(cut)).layout == Weights(engine, rank=0, world_size=2).layout  # type: ignore[arg-type]
+    cut = ModuleEngine(cut_for(checkpoint(), 2, 20))  # type: ignore[arg-type]
+    assert Weights(cut).layout == Weights(engine, rank=0, world_size=2).layout
