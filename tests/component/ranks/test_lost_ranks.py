@@ -91,7 +91,7 @@ def test_a_rank_that_is_away_is_an_error_after_a_bounded_wait(group: InsideGroup
     trainer.publishers[1].close(0.0)
     trainer.train(2)
     began = time.monotonic()
-    with pytest.raises(SyncError, match="ranks|rank 1 of 2 went away"):  # whichever is seen first
+    with pytest.raises(SyncError, match=r"ranks|rank 1 of 2 went away"):  # whichever is seen first
         trainer.publishers[0].publish(step=2)
     assert time.monotonic() - began < 10
     together(lambda: trainer.publishers[0].close(0.0))
