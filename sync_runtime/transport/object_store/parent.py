@@ -10,6 +10,7 @@ import datetime
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -122,8 +123,19 @@ class StoreParent:
 class StoreFollower:
     """Follows a store for a session, as a dialler keeps a link to a parent."""
 
-    def __init__(self, reader: StoreReader, emit: Emit, sink: BucketSink, *, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self,
+        reader: StoreReader,
+        emit: Emit,
+        sink: BucketSink,
+        *,
+        poll_s: float = POLL_S,
+        renewed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`renewed` is called in the follower's own thread after `renew`: certificates changed."""
         self._reader = reader
+        self._renewed = renewed
+        self._renewing = False
         self._emit = emit
         self._sink = sink
         self._poll_s = poll_s
@@ -146,6 +158,11 @@ class StoreFollower:
 
     def wake(self) -> None:
         """Polls now: somebody knows of news."""
+        self._wake.set()
+
+    def renew(self) -> None:
+        """Heeds new certificates at the next turn."""
+        self._renewing = True
         self._wake.set()
 
     def close(self) -> None:
@@ -174,6 +191,9 @@ class StoreFollower:
     def turn(self) -> None:
         """One look at the store, and all that the session waits for; raises SyncError."""
         self._let_go()
+        if self._renewing:
+            self._renewing = False
+            self._renewed()
         news = self._reader.poll()
         pointer = self._reader.pointer
         if pointer is None or time.monotonic() < self._shunned_until_s:
@@ -211,12 +231,23 @@ class StoreFollower:
         if row is None and anchored is not None:
             row = anchored.steps[0]
         if row is None:
-            transfer = self._number()
-            self._emit(MessageArrived(link, void_offer(pointer, key, transfer)))
-            self._emit(MessageArrived(link, Abort(transfer=transfer, reason="NotFound")))
+            self._answer_otherwise(link, pointer, key)
             return
         have = frozenset(index for first, end in want.have for index in range(first, end)) if row.key == key else ()
         self._fetch(link, pointer, row, frozenset(have))
+
+    def _answer_otherwise(self, link: StoreParent, pointer: Pointer, key: ObjectKey) -> None:
+        """A store merges nothing: what leads to the same version comes instead, and whoever asked looks again."""
+        route = find_route(pointer, key.base)
+        reason = "NotFound"
+        if route is not None and key.target == pointer.head:
+            reason = "Superseded"
+            for row in route.steps:
+                if not self._fetch(link, pointer, row, frozenset()):
+                    return
+        transfer = self._number()
+        self._emit(MessageArrived(link, void_offer(pointer, key, transfer)))
+        self._emit(MessageArrived(link, Abort(transfer=transfer, reason=reason)))
 
     def _bring_on(self, link: StoreParent, pointer: Pointer) -> None:
         """What follows the version that the member said it holds."""
