@@ -38,6 +38,8 @@ from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, Sidec
 MAX_FILE_BYTES = 1 << 20
 SEED_STREAMS = 8
 SEED_BUCKET_BYTES = 512 << 10
+STORE_ANCHOR_EVERY = 100
+"""Versions between two anchors in a store: who joins there can ask nobody to make one."""
 
 
 def _can_be_dialled(text: str) -> bool:
@@ -217,7 +219,7 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         transport="Streams" if group.object_store is None else "ObjectStore",
         object_store=group.object_store,
         max_staleness=group.max_staleness,
-        anchor_every=0,
+        anchor_every=0 if group.object_store is None else STORE_ANCHOR_EVERY,
         retention=group.retention,
         members=[
             MemberPlan(name=member.name, role=member.role, relay=member.relay, parents=member.parents)

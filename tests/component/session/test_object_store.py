@@ -62,3 +62,32 @@ def test_a_member_behind_a_relay_that_was_away_catches_up_from_what_the_relay_ha
         with Subscriber(behind, socket=group.socket("eu-1")) as subscriber:
             follow(subscriber, version.seq)
             assert same_bits(behind, trained)
+
+
+def test_a_member_with_other_weights_finds_whole_ones_in_the_store(group: Group) -> None:
+    group.start_all()
+    trained, stranger = small_model(), small_model(seed=99)
+    with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+        nudge(trained, 0)
+        version = publisher.publish()
+        with Subscriber(stranger, socket=group.socket("eu-0")) as subscriber:
+            follow(subscriber, version.seq)
+            assert same_bits(stranger, trained)
+
+
+def test_a_trainer_that_starts_again_goes_on_in_the_store(group: Group) -> None:
+    group.start_all()
+    trained, near = small_model(), small_model()
+    with Subscriber(near, socket=group.socket("eu-0")) as subscriber:
+        with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+            nudge(trained, 0)
+            follow(subscriber, publisher.publish().seq)
+        group.kill("trainer-0")
+        group.start("trainer-0")
+        with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+            nudge(trained, 1)
+            version = publisher.publish()
+            follow(subscriber, version.seq)
+            assert subscriber.version is not None
+            assert subscriber.version.digest == version.digest
+            assert same_bits(near, trained)
