@@ -27,9 +27,10 @@ from sync_runtime.transport.object_store.errors import StoreError
 from sync_runtime.transport.object_store.fences import Seen
 from sync_runtime.transport.object_store.opening import open_seal, open_store
 from sync_runtime.transport.object_store.parent import StoreFollower
+from sync_runtime.transport.object_store.patience import Patience
 from sync_runtime.transport.object_store.ports import Objects
 from sync_runtime.transport.object_store.publisher import PublishSettings, StorePublisher, Trainer
-from sync_runtime.transport.object_store.reader import StoreReader
+from sync_runtime.transport.object_store.reader import ReadSettings, StoreReader
 from sync_runtime.transport.object_store.seal import Seal
 from sync_runtime.transport.stream import BucketSink
 
@@ -76,11 +77,14 @@ def follower_of(sidecar: Sidecar, sink: BucketSink) -> StoreFollower:
         with contextlib.suppress(IdentityError):  # one that has ended, or of another CA
             trusted.add(chain)
     seen = Seen(fence.term, fence.incarnation or "", 0)
-    reader = StoreReader(store, settings.group_uid, trusted, seal, seen=seen)
+    stopping = threading.Event()
+    reading = ReadSettings(patience=Patience.until(stopping))
+    reader = StoreReader(store, settings.group_uid, trusted, seal, seen=seen, settings=reading)
     return StoreFollower(
         reader,
         sidecar.emit,
         sink,
+        stopping=stopping,
         renewed=lambda: trusted.replace_ca(sidecar.identity.current().files.ca_pem),
     )
 
@@ -97,8 +101,7 @@ class StoreFeeder:
         self._mended_s = self._collected_s = 0.0
         self._said = ""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake = threading.Event()
-        self._ended = False
+        self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-feeder", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -112,7 +115,7 @@ class StoreFeeder:
 
     def close(self) -> None:
         """Ends after what is being put."""
-        self._ended = True
+        self._stopping.set()
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(_JOIN_S)
@@ -120,7 +123,7 @@ class StoreFeeder:
             self._publisher.close()
 
     def _run(self) -> None:
-        while not self._ended:
+        while not self._stopping.is_set():
             self._wake.clear()
             try:
                 self._turn()
@@ -135,8 +138,8 @@ class StoreFeeder:
                 min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LAST_PAUSE_S) if self._failures else MEND_EVERY_S
             )
             self._wake.wait(pause_s)
-            if self._failures and not self._ended:
-                time.sleep(FIRST_PAUSE_S)  # versions that come meanwhile do not mend it: no circles
+            if self._failures:
+                self._stopping.wait(FIRST_PAUSE_S)  # versions that come meanwhile do not mend it: no circles
 
     def _turn(self) -> None:
         """Everything that is due; raises SyncError."""
@@ -160,7 +163,8 @@ class StoreFeeder:
             store, seal = store_of(self._sidecar.settings, self._sidecar.plans.plan)
             plan = self._sidecar.plans.plan
             trusted = TrustedSigners(self._sidecar.identity.current().files.ca_pem, self._sidecar.settings.group_uid)
-            settings = PublishSettings(keep_versions=plan.retention.versions)
+            patience = Patience.until(self._stopping)
+            settings = PublishSettings(keep_versions=plan.retention.versions, patience=patience)
             publisher = StorePublisher(store, trainer, trusted, seal, settings)
             publisher.open()
             self._collected_s = time.monotonic() - COLLECT_EVERY_S  # garbage of the process before this one

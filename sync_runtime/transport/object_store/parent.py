@@ -109,6 +109,14 @@ class StoreParent:
         del now
         return False
 
+    def advance(self, follow: Follow, target: VersionRef) -> bool:
+        """Reckons with a version that was sent; False: the session has said something else since."""
+        with self._lock:
+            is_current = self.follow is follow
+            if is_current:
+                self.held = target
+            return is_current
+
     def take_want(self) -> Want | None:
         """The next object that was asked for by name."""
         with self._lock:
@@ -131,8 +139,10 @@ class StoreFollower:
         *,
         poll_s: float = POLL_S,
         renewed: Callable[[], None] = lambda: None,
+        stopping: threading.Event | None = None,
     ) -> None:
-        """`renewed` is called in the follower's own thread after `renew`: certificates changed."""
+        """`renewed` is called in the follower's own thread after `renew`: certificates changed. `stopping` is set when
+        it closes; a reader whose patience heeds it ends with it."""
         self._reader = reader
         self._renewed = renewed
         self._renewing = False
@@ -144,7 +154,7 @@ class StoreFollower:
         self._next_transfer = 1
         self._failures = 0
         self._shunned_until_s = 0.0
-        self._ended = False
+        self._stopping = stopping or threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-follower", daemon=True)
 
     @property
@@ -167,7 +177,7 @@ class StoreFollower:
 
     def close(self) -> None:
         """Polls no more; what was fetched stays."""
-        self._ended = True
+        self._stopping.set()
         if self._link is not None:
             self._link.close("ShuttingDown", "this member ends")
         self._wake.set()
@@ -176,7 +186,7 @@ class StoreFollower:
         self._reader.close()
 
     def _run(self) -> None:
-        while not self._ended:
+        while not self._stopping.is_set():
             self._wake.clear()
             try:
                 self.turn()
@@ -185,8 +195,8 @@ class StoreFollower:
                 reason = type(error).__name__.removesuffix("Error")
                 self._emit(DialFailed(STORE_NAME, reason, str(error), error.retry_helps))
             self._wake.wait(self._pause_s())
-            if self._failures and not self._ended:
-                time.sleep(min(self._pause_s(), self._poll_s))  # what wakes us does not mend it: no circles
+            if self._failures:
+                self._stopping.wait(min(self._pause_s(), self._poll_s))  # what wakes us does not mend it: no circles
 
     def turn(self) -> None:
         """One look at the store, and all that the session waits for; raises SyncError."""
@@ -259,9 +269,8 @@ class StoreFollower:
         if route is None and follow.want_anchor and follow.out_of_service:
             route = find_anchor_route(pointer)
         for row in () if route is None else route.steps:
-            if link.follow is not follow or not self._fetch(link, pointer, row, frozenset()):
+            if not self._fetch(link, pointer, row, frozenset()) or not link.advance(follow, row.key.target):
                 return
-            link.held = row.key.target
 
     def _fetch(self, link: StoreParent, pointer: Pointer, row: Row, have: frozenset[int]) -> bool:
         """Brings an object to the session; whether all of it came. A store that is away raises SyncError."""
