@@ -209,6 +209,26 @@ def test_whoever_has_no_version_is_given_the_anchor_and_what_follows(
     run(scene())
 
 
+def test_what_nobody_merged_comes_in_the_pieces_that_are_there(
+    store: FolderStore, trainer: TrainerSide, tmp_path: Path
+) -> None:
+    async def scene() -> None:
+        publisher = trainer.publisher(store)
+        publisher.open()
+        trainer.begin(publisher)
+        trainer.publish(publisher, 1, 2, 3)
+        async with MemberSide(trainer, store, tmp_path / "member", held=VersionRef(LINEAGE, 3)) as member:
+            await member.until(lambda: member.versions.head == VersionRef(LINEAGE, 3))
+            member.session.request(delta_key(LINEAGE, 1, 3), None)  # for a child that is behind
+            await member.until(lambda: set(member.engine.got) >= {"1-2.fast", "2-3.fast"})
+            assert member.engine.lost == []
+            member.session.request(delta_key(LINEAGE, 7, 3), None)
+            await member.until(lambda: member.engine.lost == [delta_key(LINEAGE, 7, 3)])
+        publisher.close()
+
+    run(scene())
+
+
 def test_what_the_store_has_lost_is_said_and_comes_when_it_is_back(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
