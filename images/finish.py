@@ -1,6 +1,7 @@
-"""Runs inside the build stage of every image, last: leaves out what nobody runs, compiles, and makes times equal.
+"""Runs inside the build stage of every image: leaves out what nobody runs, compiles, and makes times equal.
 
-    python finish.py [--loops]       of the environment whose Python runs it
+    python finish.py                                 after the dependencies: all of the environment that runs it
+    python finish.py --loops PACKAGE [PACKAGE …]     after our own: these alone, so that a change of code costs seconds
 
 Bytecode is believed without a look at its source, since times in an image mean nothing. `--loops` also compiles the CPU
 codec's loops, which a sidecar would otherwise do in every pod. Standard library only, apart from what is installed.
@@ -26,17 +27,30 @@ def main(arguments: list[str] | None = None) -> int:
     """Finishes the environment; returns the exit code."""
     parser = argparse.ArgumentParser(description="Leave out, compile, make times equal.")
     parser.add_argument("--loops", action="store_true", help="also compile the loops of the CPU codec")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="all that is installed if there is none")
     options = parser.parse_args(arguments)
-    packages = Path(sys.prefix) / "lib"
-    leave_out(packages)
-    # Its result tells of files that do not compile, such as templates in packages of others: they stay so.
-    compileall.compile_dir(
-        packages, quiet=2, workers=0, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
-    )
-    level_times(packages)
+    everything = Path(sys.prefix) / "lib"
+    for place in places(everything, options.packages):
+        leave_out(place)
+        # Its result tells of files that do not compile, such as templates in packages of others: they stay so.
+        compileall.compile_dir(
+            place, quiet=2, workers=0, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        )
+    level_times(everything)
     if options.loops:
         compile_loops()
     return 0
+
+
+def places(everything: Path, packages: list[str]) -> list[Path]:
+    """The folders of these packages, or the one that holds them all."""
+    if not packages:
+        return [everything]
+    found = {name: list(everything.glob(f"python*/site-packages/{name}")) for name in packages}
+    missing = sorted(name for name, places in found.items() if not places)
+    if missing:
+        raise SystemExit(f"not installed: {', '.join(missing)}")
+    return [place for places in found.values() for place in places]
 
 
 def leave_out(folder: Path) -> None:

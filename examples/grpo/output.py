@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from sync_runtime.library.settings import LibrarySettings
+
 from .training import Figures
 
 FIGURES = "figures.jsonl"
@@ -47,6 +49,14 @@ class Output:
     ) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def tell_wait(socket: str | None, timeout_s: float) -> None:
+    """Where no sidecar listens yet, says so: what follows waits for it, and a person would see nothing."""
+    place = Path(LibrarySettings.read(socket).socket)
+    if not place.exists():
+        sys.stderr.write(f"no sidecar at {place} yet; waiting for one up to {timeout_s:g} s\n")
+        sys.stderr.flush()
 
 
 def _say(line: str) -> None:

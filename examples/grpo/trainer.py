@@ -21,7 +21,7 @@ from sync_runtime.contract import names
 
 from . import settings as run_settings
 from .model import WIRE, load, make_deterministic
-from .output import Output
+from .output import Output, tell_wait
 from .sources import Leased
 from .training import Training, load_masters, masters_sum, read_checkpoint, wire_sum
 
@@ -41,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     saved = None if checkpoint is None else read_checkpoint(checkpoint)
     if saved is not None:
         load_masters(policy, saved)
+    tell_wait(found.socket, OPEN_S)
     with (
         Output(found.out) as output,
         Publisher(

@@ -21,6 +21,7 @@ from sync_runtime.library.worker import Task
 
 from . import settings as run_settings
 from .model import WIRE, load, make_deterministic
+from .output import tell_wait
 from .rollout import Request, roll_out
 from .training import sum_of
 
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     if found.deterministic:
         make_deterministic()
     engine = engine_copy(load(run_settings.from_arguments(found), found.gguf).model, WIRE)
+    tell_wait(found.socket, OPEN_S)
     with Subscriber(engine, engine="transformers", socket=found.socket, timeout=OPEN_S, patience=OPEN_S) as subscriber:
         serve(engine, subscriber, found.socket, found.idle_s, found.rest_s)
     return 0

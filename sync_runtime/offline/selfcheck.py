@@ -28,7 +28,7 @@ def codec_sentence() -> str:
     """Codes, merges and undoes, and says how it went; raises SelfTestError, or the error of the stage that failed."""
     random = np.random.default_rng(0)
     wide = random.random(NUM_ELEMENTS, np.float32)
-    first: Weights = {"narrow": wide.astype(np.float16), "wide": wide}
+    first: Weights = {"counts": np.arange(NUM_ELEMENTS).astype(np.int8), "narrow": wide.astype(np.float16), "wide": wide}
     second, third = _nudged(first, 1), _nudged(first, 2)
     sizes = [_there_and_back(codec, first, second, third) for codec in CODECS]
     _join(third)
@@ -43,7 +43,8 @@ def _nudged(weights: Weights, seed: int) -> Weights:
     random = np.random.default_rng(seed)
     changed = {name: tensor.copy() for name, tensor in weights.items()}
     for tensor in changed.values():
-        tensor[random.choice(tensor.size, NUM_CHANGED, replace=False)] += tensor.dtype.type(0.125)
+        step = tensor.dtype.type(1 if tensor.dtype.kind == "i" else 0.125)
+        tensor[random.choice(tensor.size, NUM_CHANGED, replace=False)] += step
     return changed
 
 

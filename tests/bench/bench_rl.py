@@ -181,12 +181,16 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = parser.parse_args(arguments)
     if wanted.steps < 1 or wanted.regions < 1 or wanted.scale < 1:
         parser.error("--steps, --regions and --scale are 1 or more")
+    try:
+        rates_bps = {rate: parse_rate_bps(rate) for rate in wanted.rate or RATES}
+    except ToolError as error:
+        parser.error(str(error))
     report = Report("rl")
     bench = _bench(report, wanted.codec, wanted.steps, wanted.regions, wanted.scale)
     cases = wanted.case or list(CASES)
     try:
-        for number, rate in enumerate(wanted.rate or RATES):
-            with wan_of(wanted.regions, parse_rate_bps(rate)) as wan:
+        for number, (rate, rate_bps) in enumerate(rates_bps.items()):
+            with wan_of(wanted.regions, rate_bps) as wan:
                 _measure(bench, wan, rate, [case for case in cases if number == 0 or case not in ("split", "killed")])
     except (ToolError, RunError) as error:
         sys.stderr.write(f"{error}\n")

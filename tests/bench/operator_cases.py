@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from sync_runtime.contract import names
-from sync_runtime.contract.figures.operator import GROUP_READY
+from sync_runtime.contract.figures.operator import GROUP_READY, REPLACEMENT_OWN_SECONDS, REPLACEMENT_SECONDS
 from sync_runtime.contract.names import GroupKey
 from tests.bench.operator_lab import (
     GROUPS_NAMESPACE,
@@ -141,9 +141,11 @@ def expiry(context: Context, lab: Lab, operator: OperatorProcess) -> None:
     seen = _wait_seen(lab, pods, known, timeout_s=180.0)
     after = operator.metrics()
     for part, more in ((0.5, {}), (0.99, {"at_most": 0.3})):
-        own_s = quantile(before, after, "syncgroup_replacement_seconds", "", part)
+        found_s = quantile(before, after, REPLACEMENT_SECONDS.name, "", part)
         metric = f"{len(pods)} expiring at once, judged to successor requested, p{part * 100:.0f}"
-        context.figure(metric, round(own_s, 4), "s", **more)
+        context.figure(metric, round(found_s, 4), "s", **more)
+        own_s = quantile(before, after, REPLACEMENT_OWN_SECONDS.name, "", part)
+        context.figure(f"{metric}, without the API servers' share", round(own_s, 4), "s")
     ends = [moment_s - renewed[pod] for pod, moment_s in seen.items()]
     for part in (0.5, 0.99):
         metric = f"last renewal to successor created, end to end, p{part * 100:.0f}"

@@ -21,7 +21,7 @@ from examples.grpo.settings import TINY, Settings, as_arguments
 from examples.grpo.sources import InProcess
 from examples.grpo.training import Training, masters_sum
 from sync_runtime.contract import names
-from tests.support import clusters, processtree, runtime_loops
+from tests.support import clusters, processtree
 from tests.support.operators import OperatorProcess, apply, group_of
 from tests.support.podsync import GUESTS, SPACE, Member, prepare_hub, register
 from tools.devcluster import hostcheck, hostpython, runtimeimage
@@ -129,7 +129,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     reason = hostcheck.why_impossible(Level.NODES)
     if reason is not None:
         pytest.skip(reason)
-    runtime_loops.ensure()
+    runtimeimage.compile_loops()
     image = tmp_path / "runtime.tar"
     runtimeimage.build(image)
     cluster = clusters.start(Level.NODES, "us-east,eu-west,ap-south", images=(image,), links=LINKS)

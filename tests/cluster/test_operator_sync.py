@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from sync_runtime.contract import names
-from tests.support import clusters, podsync, runtime_loops
+from tests.support import clusters, podsync
 from tests.support.podsync import GROUP, GUESTS, SPACE, Bed, Line, Member
 from tools.devcluster import hostcheck, runtimeimage
 from tools.devcluster.config import Level
@@ -29,7 +29,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     if reason is not None:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("operator-sync")
-    runtime_loops.ensure()
+    runtimeimage.compile_loops()
     image = folder / "runtime.tar"
     runtimeimage.build(image)
     cluster = clusters.start(Level.NODES, "2", images=(image,), links=(LINK,))

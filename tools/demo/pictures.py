@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import runtime_loops
 from tools import images
 from tools.devcluster import operatorimage, runtimeimage
 
@@ -27,7 +26,7 @@ def choose(folder: Path, say: Callable[[str], None]) -> Chosen:
         say(f"operator and sidecar from the images {built.operator.reference} and {built.runtime.reference}")
         return Chosen(built.operator.reference, built.runtime.reference, tuple(map(str, built.archives)))
     say("operator and sidecar from images made of this checkout and this machine's Python (longer the first time)")
-    runtime_loops.ensure()
+    runtimeimage.compile_loops()
     operator, runtime = folder / "operator.tar", folder / "runtime.tar"
     operatorimage.build(operator)
     runtimeimage.build(runtime)

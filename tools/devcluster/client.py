@@ -172,7 +172,7 @@ class Cluster:
             raise ClusterError(f"`{' '.join(command)}` in {region} ended with {done.returncode}: {done.stderr.strip()}")
         return done
 
-    def down(self, timeout_s: float = 20.0) -> None:
+    def down(self, timeout_s: float = 60.0) -> None:
         """End it and wait until nothing of it runs."""
         for handle in self.regions.values():
             handle.close()

@@ -50,6 +50,7 @@ if sys.argv[1:2] == ["sidecar"] and os.path.isdir("{loops}"):
 from syncgroup.cli import main
 sys.exit(main())
 """
+COMPILE_LOOPS = "from sync_runtime.offline.selfcheck import codec_sentence; codec_sentence()"
 KEPT_S = 7 * 24 * 3600.0
 STAGED_BY = "5"
 """Raised when what is staged changes: the cache then holds nothing of that name."""
@@ -104,6 +105,22 @@ def checkout() -> Path:
             for path in staged.rglob("*"):
                 os.utime(path, (0, 0))  # as `images` packs it
     return _used(folder)
+
+
+def compile_loops() -> None:
+    """The CPU codec's loops for this checkout, unless that was done: a sidecar in a pod then starts in a moment.
+
+    As our real images do it (`images/finish.py`): small weights through every codec.
+    """
+    code = checkout()
+    loops = code / LOOPS
+    with exclusive(code.parent / ".loops-lock"):
+        if loops.exists():
+            return
+        with replacing(loops) as staged:
+            staged.mkdir()
+            environment = os.environ | {"PYTHONPATH": str(code), "NUMBA_CACHE_DIR": str(staged)}
+            subprocess.run([sys.executable, "-c", COMPILE_LOOPS], cwd=code, env=environment, check=True)
 
 
 def _used(path: Path) -> Path:

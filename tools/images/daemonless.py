@@ -31,6 +31,8 @@ ENTER = 'mount -t overlay -o "lowerdir=$1:$0" libraries "$1" && shift && exec "$
 READERS = ("build", "from", "pull", "push")
 """The commands that ask whom to trust."""
 BUILD_TIMEOUT_S = 3600.0
+KEPT = 3
+"""Archives of one image that stay: this checkout's, and those of a few before it."""
 
 
 def folder() -> Path:
@@ -102,6 +104,7 @@ class Builder:
         with replacing(target) as staged, tempfile.TemporaryDirectory(dir=self._home) as layout:
             self.run("push", tag, f"oci:{layout}/image:latest")
             pack(Path(layout) / "image", staged, reference)
+        prune(image, target)
 
     def _pull(self, archive: Path, tag: str) -> None:
         if self._call("inspect", "--type", "image", tag).returncode != 0:
@@ -160,6 +163,13 @@ class Builder:
                 debian.unpack(deb, staged)
             (staged / POLICY).write_text(TRUST)
             (staged / REGISTRIES).write_text("")
+
+
+def prune(image: Image, newest: Path) -> None:
+    """Removes archives of an image that older checkouts left, the oldest first."""
+    found = [path for path in newest.parent.glob(f"{image.name}-*.tar") if path != newest]
+    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT - 1 :]:
+        path.unlink()
 
 
 def pack(layout: Path, target: Path, reference: str) -> None:

@@ -7,13 +7,23 @@ a Secret may be restored or deleted by people.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sync_runtime.contract.names import LABEL_GROUP_UID, GroupKey, ca_secret_name, group_labels
-from syncgroup_operator.errors import ConflictError, NotFoundError
+from sync_runtime.contract.names import (
+    LABEL_GROUP,
+    LABEL_GROUP_NAMESPACE,
+    LABEL_GROUP_UID,
+    GroupKey,
+    ca_secret_name,
+    group_labels,
+)
+from syncgroup_operator.errors import ConflictError, NotFoundError, OperatorError
 from syncgroup_operator.identity.authority import (
     AuthorityPolicy,
     GroupAuthority,
@@ -28,6 +38,7 @@ from syncgroup_operator.kube.client import Cluster
 from syncgroup_operator.kube.kinds import SECRET
 
 LOOK_AGAIN_S: Final = 1800.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -82,6 +93,28 @@ class Authorities:
                 raise
             kept = self._kept[group_uid] = self._keep(authority, answer)
         return kept.authority
+
+    async def read_all(self) -> None:
+        """Reads what there is in few requests, so that the first passes after a start need none each.
+
+        Only for whoever leads from now on: another leader may go on turning keys. What a pass has read stays; a Secret
+        that cannot be read is left to its own group's pass, which tells of it.
+        """
+        try:
+            async for page in self._hub.pages(SECRET, self._namespace, label_selector=LABEL_GROUP_UID):
+                for found in page.items:
+                    self._note(found)
+                    await asyncio.sleep(0)  # keys take their time to be read, and passes are under way
+        except OperatorError as error:
+            _log.info("authorities are read one by one: %s", error)
+
+    def _note(self, found: dict[str, Any]) -> None:
+        labels = found["metadata"].get("labels") or {}
+        group_uid = labels.get(LABEL_GROUP_UID, "")
+        key = GroupKey(labels.get(LABEL_GROUP_NAMESPACE, ""), labels.get(LABEL_GROUP, ""))
+        if group_uid not in self._kept and found["metadata"]["name"] == ca_secret_name(key):
+            with contextlib.suppress(OperatorError):
+                self._kept[group_uid] = self._keep(from_data(found.get("data"), group_uid), found)
 
     async def remove(self, key: GroupKey, group_uid: str) -> None:
         """The group is gone: so is its authority."""

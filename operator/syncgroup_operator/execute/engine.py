@@ -193,6 +193,7 @@ class Engine:
     async def _lead(self) -> None:
         """From now on this replica acts: every group is looked at once."""
         self.leading = self.clusters.acting = True
+        self._spawn(self.authorities.read_all(), "authorities")
         for seen in self.groups:
             self.queue.wake(seen.key)
         for remote in self.clusters.remotes():
@@ -221,7 +222,7 @@ class Engine:
             self.queue.done(key, again_after_s=rest_s)
             return
         result = Result.ERROR
-        async with self._turns.taken() as end_turn:
+        async with self._turns.taken(urgent=self._reactions.is_urgent(key)) as end_turn:
             if not self._may_act():  # it may have been lost while others had their turn
                 self.queue.failed(key)
                 return
@@ -299,7 +300,7 @@ class Engine:
 
     def _woken(self, key: GroupKey, why: str, after_s: float = 0.0) -> None:
         self._reactions.woken(key, why)
-        self.queue.wake(key, after_s)
+        self.queue.wake(key, after_s, urgent=why == SPEC)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -1,7 +1,7 @@
 """Which groups are due: deduplicated, one pass per group at a time, with delays and back-off.
 
 A wake-up says only "look again"; ten of them before the look are one. A group that is woken during its own pass is
-looked at once more after it. Knows nothing of what a pass does.
+looked at once more after it. What is urgent goes before what was due earlier. Knows nothing of what a pass does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -26,6 +27,7 @@ class _Entry:
     """When the next pass is due; None: nothing to do."""
     running: bool = False
     failures: int = 0
+    urgent: bool = False
 
 
 class WorkQueue(Generic[Key]):
@@ -36,14 +38,23 @@ class WorkQueue(Generic[Key]):
         self._jitter = jitter
         self._entries: dict[Key, _Entry] = {}
         self._heap: list[tuple[float, int, Key]] = []
+        self._urgent: deque[Key] = deque()
         self._order = 0
         self._changed = asyncio.Event()
         self._closed = False
 
-    def wake(self, key: Key, after_s: float = 0.0) -> None:
-        """Have a look at `key`, at the latest `after_s` from now; an earlier appointment stays."""
+    def wake(self, key: Key, after_s: float = 0.0, *, urgent: bool = False) -> None:
+        """Have a look at `key`, at the latest `after_s` from now; an earlier appointment stays.
+
+        Urgent means now, and before all that is not: somebody waits for it.
+        """
         entry = self._entries.setdefault(key, _Entry())
         due_s = self._clock() + after_s
+        if urgent and not entry.urgent:
+            entry.urgent = True
+            if not entry.running:
+                self._urgent.append(key)
+                self._changed.set()
         if entry.due_s is not None and entry.due_s <= due_s:
             return
         entry.due_s = due_s
@@ -77,7 +88,7 @@ class WorkQueue(Generic[Key]):
         pause_s = min(FIRST_BACK_OFF_S * float(1 << min(entry.failures, 20)), MAX_BACK_OFF_S)
         pause_s = max(pause_s * (1 + _JITTER * (2 * self._jitter() - 1)), at_least_s)
         # Wake-ups that came meanwhile must not undo the pause: what they ask for happens in the next attempt.
-        entry.due_s = None
+        entry.due_s, entry.urgent = None, False
         self._finish(key, failed=True)
         self.wake(key, pause_s)
         return pause_s
@@ -87,7 +98,7 @@ class WorkQueue(Generic[Key]):
         entry = self._entries.get(key)
         if entry is None:
             return
-        entry.due_s = None
+        entry.due_s, entry.urgent = None, False
         if not entry.running:
             del self._entries[key]
 
@@ -117,6 +128,8 @@ class WorkQueue(Generic[Key]):
         entry.failures = entry.failures + 1 if failed else 0
         if entry.due_s is not None:
             self._push(key, entry.due_s)
+            if entry.urgent:
+                self._urgent.append(key)
         elif not failed:
             del self._entries[key]
 
@@ -126,12 +139,20 @@ class WorkQueue(Generic[Key]):
         self._changed.set()
 
     def _pop_due(self, now_s: float) -> Key | None:
+        while self._urgent:
+            key = self._urgent.popleft()
+            entry = self._entries.get(key)
+            if entry is not None and entry.urgent and not entry.running:
+                return self._begin(key, entry)
         while self._heap and self._heap[0][0] <= now_s:
             due_s, _, key = heapq.heappop(self._heap)
             entry = self._entries.get(key)
             # Left behind by an earlier appointment, or by a key that was forgotten.
             if entry is None or entry.running or entry.due_s != due_s:
                 continue
-            entry.running, entry.due_s = True, None
-            return key
+            return self._begin(key, entry)
         return None
+
+    def _begin(self, key: Key, entry: _Entry) -> Key:
+        entry.running, entry.due_s, entry.urgent = True, None, False
+        return key

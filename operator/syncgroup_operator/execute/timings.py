@@ -31,6 +31,7 @@ class Timings:
         self._seconds = self._histogram(figures.PASS_SECONDS)
         self._reactions = self._histogram(figures.REACTION_SECONDS)
         self._replacements = self._histogram(figures.REPLACEMENT_SECONDS)
+        self._own_replacements = self._histogram(figures.REPLACEMENT_OWN_SECONDS)
 
     def _counter(self, figure: Figure) -> Counter:
         return Counter(figure.family, figure.meaning, figure.labels, registry=self.registry)
@@ -49,6 +50,7 @@ class Timings:
         """The first request left that an event caused."""
         self._reactions.labels(why).observe(seconds)
 
-    def replaced(self, seconds: float) -> None:
-        """A lost member's successor was asked for."""
+    def replaced(self, seconds: float, *, own_s: float) -> None:
+        """A lost member's successor was asked for; `own_s` is without the time in which answers were awaited."""
         self._replacements.observe(seconds)
+        self._own_replacements.observe(own_s)

@@ -35,8 +35,11 @@ _TURNS_TO_CLOSE: Final = 3
 _NO_ANSWER: Final = (aiohttp.ClientError, OSError, TimeoutError, ConfigException)
 
 Query = Mapping[str, str]
-on_send: ContextVar[Callable[[str, str, str], None] | None] = ContextVar("on_send", default=None)
-"""Told of verb, kind and name when a request leaves, after every wait for a turn: for whoever times reactions."""
+on_send: ContextVar[Callable[[str, str, str], Callable[[], None]] | None] = ContextVar("on_send", default=None)
+"""Told of verb, kind and name when a request leaves, after every wait for a turn: for whoever times reactions.
+
+What it returns is called when the answer is there, or is known not to come.
+"""
 
 
 class Connection:
@@ -82,10 +85,7 @@ class Connection:
         timeout = aiohttp.ClientTimeout(total=self.limits.request_timeout_s, sock_connect=self.limits.connect_timeout_s)
         await self._bucket.take(news=news)
         async with self._in_flight:
-            if (told := on_send.get()) is not None:
-                told(
-                    verb, kind, str(body["metadata"]["name"]) if verb == "create" and body else path.rpartition("/")[2]
-                )
+            answered = _tell(verb, kind, path, body)
             try:
                 response = await self._send(method, path, query, timeout, body=body, content_type=content_type)
                 try:
@@ -96,6 +96,8 @@ class Connection:
                 self.requests[verb, kind, 0] += 1
                 await self._doubt_trust(error)
                 raise unreachable(self.name, what, error) from error
+            finally:
+                answered()
         self.requests[verb, kind, response.status] += 1
         answer = _document(data)
         if not 200 <= response.status < 300:
@@ -234,6 +236,13 @@ class Stream:
         if self._reading is not None and not self._reading.expired():
             with contextlib.suppress(RuntimeError):  # it has just ended by itself
                 self._reading.reschedule(asyncio.get_running_loop().time())
+
+
+def _tell(verb: str, kind: str, path: str, body: Mapping[str, Any] | None) -> Callable[[], None]:
+    told = on_send.get()
+    if told is None:
+        return lambda: None
+    return told(verb, kind, str(body["metadata"]["name"]) if verb == "create" and body else path.rpartition("/")[2])
 
 
 def _document(data: bytes) -> dict[str, Any]:

@@ -92,6 +92,10 @@ REPLACEMENT_SECONDS: Final = Figure(
     "syncgroup_replacement_seconds", "histogram", "seconds", "From judging a member lost to asking for its successor.",
     (), _REACTION_BOUNDS_S,
 )  # fmt: skip
+REPLACEMENT_OWN_SECONDS: Final = Figure(
+    "syncgroup_replacement_own_seconds", "histogram", "seconds",
+    "The same without the time in which answers of API servers were awaited.", (), _REACTION_BOUNDS_S,
+)  # fmt: skip
 REACTION_SECONDS: Final = Figure(
     "syncgroup_reaction_seconds", "histogram", "seconds",
     "From an event to the first request of the pass that it caused, by what the event was about.", ("why",),
@@ -151,8 +155,8 @@ GROUP_FIGURES: Final = (
     REGION_READY, REGION_LAG, REGION_RATE, REGION_RTT, REGION_LOSS, REGION_STREAMS, REGION_BUCKET, REGION_UTILISATION,
 )  # fmt: skip
 FIGURES: Final = (
-    *GROUP_FIGURES, REPLACEMENTS, LEASE_EXPIRIES, REPLACEMENT_SECONDS, REACTION_SECONDS, ACTIONS, STATUS_WRITES,
-    SPANS_DROPPED,
+    *GROUP_FIGURES, REPLACEMENTS, LEASE_EXPIRIES, REPLACEMENT_SECONDS, REPLACEMENT_OWN_SECONDS, REACTION_SECONDS,
+    ACTIONS, STATUS_WRITES, SPANS_DROPPED,
     CERTIFICATE_REQUESTS, LEADER, GROUPS, GROUPS_OBSERVED, WATCHES_LIVE, CLUSTER_CONNECTED, QUEUE_DEPTH, QUEUE_OLDEST,
     REQUESTS, PASSES, PASS_ERRORS, PASS_SECONDS,
 )  # fmt: skip

@@ -224,3 +224,45 @@ def test_no_wake_up_is_lost_and_no_key_is_in_work_twice(steps: list[tuple[str, s
         assert owed <= found_later
 
     run(work())
+
+
+def test_what_is_urgent_is_taken_before_what_was_due_earlier() -> None:
+    async def scenario() -> list[str | None]:
+        queue = queue_at(Clock())
+        for key in ("a", "b", "c"):
+            queue.wake(key)
+        queue.wake("b", urgent=True)
+        queue.wake("later", 60.0)
+        queue.wake("later", 60.0, urgent=True)
+        return [await taken(queue) for _ in range(5)]
+
+    assert run(scenario()) == ["b", "later", "a", "c", None]
+
+
+def test_an_urgent_wake_up_during_a_pass_leads_to_one_more_pass_and_to_no_second() -> None:
+    async def scenario() -> list[str | None]:
+        queue = queue_at(Clock())
+        queue.wake("a")
+        found = [await taken(queue)]
+        queue.wake("b")
+        queue.wake("a", urgent=True)
+        found.append(await taken(queue))
+        queue.done("a")
+        found.append(await taken(queue))
+        queue.done("a")
+        queue.done("b")
+        return [*found, await taken(queue)]
+
+    assert run(scenario()) == ["a", "b", "a", None]
+
+
+def test_after_a_failure_an_urgent_wake_up_does_not_undo_the_pause() -> None:
+    async def scenario() -> list[str | None]:
+        queue = queue_at(Clock())
+        queue.wake("a")
+        found = [await taken(queue)]
+        queue.wake("a", urgent=True)
+        queue.failed("a")
+        return [*found, await taken(queue)]
+
+    assert run(scenario()) == ["a", None]

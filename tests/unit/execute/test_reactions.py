@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sync_runtime.contract.names import GroupKey
@@ -22,10 +24,15 @@ class Clock:
         return self.now_s
 
 
-def send(verb: str = "apply", kind: str = "Service", name: str = "grpo-members") -> None:
+def asked(verb: str, kind: str, name: str) -> Callable[[], None]:
+    """A request leaves; what is returned is its answer."""
     told = on_send.get()
-    if told is not None:
-        told(verb, kind, name)
+    assert told is not None
+    return told(verb, kind, name)
+
+
+def send(verb: str = "apply", kind: str = "Service", name: str = "grpo-members") -> None:
+    asked(verb, kind, name)()
 
 
 def total(timings: Timings, name: str, **labels: str) -> list[float]:
@@ -89,3 +96,32 @@ def test_a_successor_is_timed_from_the_judgement_in_whatever_pass_it_is_asked_fo
         send("create", "Pod", "west-0")
         send("apply", "Pod", "west-0")
     assert total(timings, "syncgroup_replacement_seconds") == pytest.approx([1.0, 0.2])
+
+
+def test_what_the_api_servers_take_is_told_apart_from_the_operator_s_own_share() -> None:
+    clock, timings = Clock(), Timings()
+    reactions = Reactions(timings, clock)
+    with reactions.timed(KEY, lambda: False):
+        before = asked("list", "Lease", "all")
+        clock.now_s += 3.0
+        before()  # before the verdict: nobody's wait
+        reactions.judged(KEY, "west-0")
+        clock.now_s += 0.1
+        record, other = asked("apply", "ConfigMap", "record"), asked("apply", "Role", "members")
+        clock.now_s += 1.0
+        record()
+        clock.now_s += 1.0
+        other()  # side by side with the first: two seconds in all
+        clock.now_s += 0.2
+        asked("create", "Pod", "west-0")()
+    assert total(timings, "syncgroup_replacement_seconds") == pytest.approx([1.0, 2.3])
+    assert total(timings, "syncgroup_replacement_own_seconds") == pytest.approx([1.0, 0.3])
+
+
+def test_only_what_somebody_asked_for_is_urgent() -> None:
+    reactions = Reactions(Timings(), Clock())
+    reactions.woken(KEY, "pod")
+    assert not reactions.is_urgent(KEY)
+    reactions.forget(KEY)
+    reactions.woken(KEY, SPEC)
+    assert reactions.is_urgent(KEY)

@@ -158,3 +158,23 @@ def test_an_archive_is_imported_by_nodes_under_our_name(tmp_path: Path) -> None:
         assert member is not None
         (entry,) = json.load(member)["manifests"]
     assert entry["annotations"]["io.containerd.image.name"] == "syncgroup.local/operator:abc"
+
+
+def test_of_an_image_s_archives_the_newest_few_stay(tmp_path: Path) -> None:
+    for age in range(6):
+        (tmp_path / f"runtime-{age}.tar").touch()
+        os.utime(tmp_path / f"runtime-{age}.tar", (1000 - age, 1000 - age))
+    (tmp_path / "operator-0.tar").touch()
+    daemonless.prune(IMAGES["runtime"], tmp_path / "runtime-5.tar")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"runtime-5.tar", "runtime-0.tar", "runtime-1.tar", "operator-0.tar"}
+
+
+def test_after_our_own_packages_only_those_are_finished(tmp_path: Path, finish: ModuleType) -> None:
+    home = tmp_path / "python3.11" / "site-packages"
+    for name in ("ours", "theirs"):
+        (home / name).mkdir(parents=True)
+    assert finish.places(tmp_path, []) == [tmp_path]
+    assert finish.places(tmp_path, ["ours"]) == [home / "ours"]
+    with pytest.raises(SystemExit, match="not installed: others"):
+        finish.places(tmp_path, ["ours", "others"])
