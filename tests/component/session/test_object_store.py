@@ -16,7 +16,7 @@ from tests.support.models import nudge, same_bits, small_model
 pytestmark = pytest.mark.timeout(120)
 
 RELAY = Member("eu-0", "eu", ("trainer-0",), relay=True)
-LEAF = Member("eu-1", "eu", ("eu-0", "trainer-0"))
+LEAF = Member("eu-1", "eu", ("eu-0",))
 
 
 @pytest.fixture
