@@ -28,7 +28,11 @@ def codec_sentence() -> str:
     """Codes, merges and undoes, and says how it went; raises SelfTestError, or the error of the stage that failed."""
     random = np.random.default_rng(0)
     wide = random.random(NUM_ELEMENTS, np.float32)
-    first: Weights = {"counts": np.arange(NUM_ELEMENTS).astype(np.int8), "narrow": wide.astype(np.float16), "wide": wide}
+    first: Weights = {
+        "counts": np.arange(NUM_ELEMENTS).astype(np.int8),
+        "narrow": wide.astype(np.float16),
+        "wide": wide,
+    }
     second, third = _nudged(first, 1), _nudged(first, 2)
     sizes = [_there_and_back(codec, first, second, third) for codec in CODECS]
     _join(third)

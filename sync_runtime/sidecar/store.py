@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from sync_runtime.bucket.keys import ObjectKey
+from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.contract.plan import Plan
 from sync_runtime.errors import FenceError, SettingsError, SyncError
 from sync_runtime.identity.errors import IdentityError
@@ -97,6 +97,8 @@ class StoreFeeder:
         self._publisher: StorePublisher | None = None
         self._feed: StoreFeed | None = None
         self._chain = b""
+        self.level: VersionRef | None = None
+        """The newest version that is in the store, as far as is known."""
         self._failures = 0
         self._mended_s = self._collected_s = 0.0
         self._said = ""
@@ -144,7 +146,8 @@ class StoreFeeder:
     def _turn(self) -> None:
         """Everything that is due; raises SyncError."""
         feed, publisher = self._opened()
-        if feed.level() is None:
+        self.level = feed.level()
+        if self.level is None:
             return
         anchor = feed.anchor_due(self._sidecar.plans.plan.anchor_every)
         if anchor is not None:

@@ -60,6 +60,7 @@ class Trainer:
                 trace=lambda version, step: sidecar.traces.begin(*version, step),
                 published=self._published,
                 failed=self._failed,
+                is_put=self._is_put,
             )
         )
         self.libraries = PublisherRanks(self.engine)
@@ -159,6 +160,9 @@ class Trainer:
         await asyncio.to_thread(
             self._maker.make_anchor, key, mirror.bound(), Version(key.target_seq, base.digest), mirror.layout
         )
+
+    def _is_put(self) -> bool:
+        return self._feeder is None or self._feeder.level == self.engine.version
 
     async def _anchor(self, key: ObjectKey) -> None:
         await self._make_anchor(key, None)
