@@ -43,6 +43,8 @@ COLLECT_EVERY_S: Final = 6 * 3600.0
 FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 30.0
 ANCHOR_TIMEOUT_S: Final = 3600.0
+BUCKET_BYTES: Final = 4 << 20
+"""At least, where a store is fed: every put costs a round trip and a window that opens anew."""
 _JOIN_S: Final = 30.0
 
 

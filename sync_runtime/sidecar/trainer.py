@@ -24,7 +24,7 @@ from sync_runtime.session.ranks.publishing import PublisherRanks
 from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
-from sync_runtime.sidecar.store import StoreFeeder, feeds_store
+from sync_runtime.sidecar.store import BUCKET_BYTES, StoreFeeder, feeds_store
 from sync_runtime.sidecar.work import TrainerWork
 from sync_runtime.telemetry.surface import Attributes, Fault
 
@@ -47,7 +47,7 @@ class Trainer:
         self._announced = b""
         self._announce()
         self._making: set[ObjectKey] = set()
-        self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
+        self._maker = Maker(spool, MakerSettings(self._sign, self._bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
             TrainerContext(
                 spool=spool,
@@ -55,7 +55,7 @@ class Trainer:
                 distributor=sidecar.distributor,
                 group_uid=sidecar.settings.group_uid,
                 sign=self._sign,
-                bucket_bytes=sidecar.links.bucket_bytes,
+                bucket_bytes=self._bucket_bytes,
                 streams=sidecar.links.streams,
                 trace=lambda version, step: sidecar.traces.begin(*version, step),
                 published=self._published,
@@ -160,6 +160,10 @@ class Trainer:
         await asyncio.to_thread(
             self._maker.make_anchor, key, mirror.bound(), Version(key.target_seq, base.digest), mirror.layout
         )
+
+    def _bucket_bytes(self) -> int:
+        tuned = self._sidecar.links.bucket_bytes()
+        return max(tuned, BUCKET_BYTES) if feeds_store(self._sidecar.plans) else tuned
 
     def _is_put(self) -> bool:
         return self._feeder is None or self._feeder.level == self.engine.version

@@ -1,6 +1,6 @@
 """Publishing to and fetching from an object store: beside the plain library, one big put, and a safetensors file.
 
-    python -m tests.bench.bench_object_store [--size 60000000] [--bucket 1048576] [--parallel 16] [--rounds 5] [--quick]
+    python -m tests.bench.bench_object_store [--size 60000000] [--bucket 4194304] [--parallel 32] [--rounds 5] [--quick]
 
 A real S3 server. On loopback the goal is nine tenths of what the plain library does with the same parallelism; over an
 emulated link of 100 ms the times are shown beside those of one big put and of one safetensors file with a marker, which
@@ -38,8 +38,8 @@ def main() -> int:
     """Both places."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--size", type=int, default=60_000_000)
-    parser.add_argument("--bucket", type=int, default=1 << 20)
-    parser.add_argument("--parallel", type=int, default=16)
+    parser.add_argument("--bucket", type=int, default=4 << 20)
+    parser.add_argument("--parallel", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="two rounds")
     options = parser.parse_args()

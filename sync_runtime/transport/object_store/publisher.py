@@ -62,7 +62,8 @@ class PublishSettings:
     """How a publisher uses its store."""
 
     keep_versions: int = 32
-    streams: int = 8
+    streams: int = 32
+    """Puts at a time: over a long way every connection opens its window anew, so that many small ones fill the link."""
     patience: Patience = field(default_factory=Patience)
 
 

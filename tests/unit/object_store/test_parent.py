@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sync_runtime.bucket.keys import VersionRef, delta_key
+from sync_runtime.bucket.keys import ObjectKey, VersionRef, delta_key
 from sync_runtime.bucket.spool import Spool, StoredObject
 from sync_runtime.session.incoming import MemberContext
 from sync_runtime.session.receive import ReceiverSession
@@ -44,12 +44,16 @@ class Following(Engine):
         super().__init__()
         self.version = held
         self.got: list[str] = []
+        self._stored: list[ObjectKey] = []
 
     def arrived(self, stored: StoredObject) -> None:
         assert bytes(stored.view()) == payload(stored.key, stored.size_bytes)
         self.got.append(stored.key.text.partition("/")[2])
-        if stored.key.base == self.version or stored.key.is_anchor:
+        self._stored.append(stored.key)
+        if stored.key.is_anchor:
             self.version = stored.key.target
+        while (onward := next((key for key in self._stored if key.base == self.version), None)) is not None:
+            self.version = onward.target  # objects become durable in any order
 
 
 class MemberSide:
