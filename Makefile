@@ -209,6 +209,11 @@ bench-gpu: setup ## Speed of the kernels on a GPU, beside its own copy rate
 bench-links: setup ## Payloads over emulated wide-area links, beside plain streams and the link's bound: ARGS="--case tree"
 	@$(VENV)/python -m tests.bench.bench_links $(ARGS)
 
+.PHONY: bench-object-store
+bench-object-store: setup ## Versions through an S3 server, on loopback and over 100 ms, beside plain puts and one big file
+	@$(VENV)/python -m tools.kube build s3
+	@$(VENV)/python -m tests.bench.bench_object_store $(ARGS)
+
 .PHONY: bench-rl
 bench-rl: setup ## RL of an 8B model, replayed over a shared uplink: ours beside full weights and plain deltas: ARGS="--scale 10"
 	@$(VENV)/python -m tests.bench.bench_rl $(ARGS)

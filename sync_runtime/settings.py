@@ -71,6 +71,8 @@ class SidecarSettings:
     """Of a trainer in a pod: the term that the pod was created for."""
     gpu_access: str = "InProcess"
     """`CudaIpc`: the sidecar runs a GPU worker beside itself."""
+    store_secret_dir: Path | None = None
+    """Credentials of the object store, a file each; None: the pod's own cloud identity, or none needed."""
     worker_command: tuple[str, ...] = (sys.executable, "-P", "-m", "sync_runtime.gpu_worker")
     """With `CudaIpc`: the worker's program; the CUDA variant of the runtime's image has torch in the same Python."""
 
@@ -176,4 +178,5 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         token_dir=folder(names.ENV_TOKEN_DIR, names.TOKEN_DIR),
         term=parse_term(needed(names.ENV_TERM)) if is_trainer else 0,
         gpu_access=environment.get(names.ENV_GPU_ACCESS) or "InProcess",
+        store_secret_dir=Path(secret) if (secret := environment.get(names.ENV_STORE_SECRET_DIR)) else None,
     )

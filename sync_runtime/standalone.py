@@ -30,7 +30,7 @@ from sync_runtime.contract.policies import Work
 from sync_runtime.contract.problems import problems_of
 from sync_runtime.contract.rules import Invariant
 from sync_runtime.contract.status import Revision, Term
-from sync_runtime.contract.sync import BucketRange, Retention, StreamRange
+from sync_runtime.contract.sync import BucketRange, ObjectStore, Retention, StreamRange
 from sync_runtime.errors import SettingsError
 from sync_runtime.identity.names import standalone_group_uid
 from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, SidecarSettings, is_address, parse_address
@@ -38,6 +38,8 @@ from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, Sidec
 MAX_FILE_BYTES = 1 << 20
 SEED_STREAMS = 8
 SEED_BUCKET_BYTES = 512 << 10
+STORE_ANCHOR_EVERY = 100
+"""Versions between two anchors in a store: who joins there can ask nobody to make one."""
 
 
 def _can_be_dialled(text: str) -> bool:
@@ -107,6 +109,10 @@ class StandaloneGroup(Model):
     streams: StreamRange = Field(default_factory=StreamRange)
     bucket_bytes: BucketRange = Field(default_factory=BucketRange)
     work: Work = Field(default_factory=lambda: Work(mode="Leased"))
+    object_store: ObjectStore | None = None
+    """A store between the trainer and those whose first parent it is: they follow that and dial nobody for weights."""
+    store_secret: Annotated[str, Field(max_length=4096)] | None = None
+    """Folder with the store's credentials, a file each, relative to this file."""
     sampled_members: Annotated[list[DnsLabel], Field(max_length=64)] = Field(default_factory=list)
     """Members that join versions' traces, besides trainer and relays."""
     lease_seconds: Annotated[int, Field(ge=5, le=3600)] = 15
@@ -189,6 +195,7 @@ def settings_of(group: StandaloneGroup, name: str, path: Path) -> SidecarSetting
         ring_bytes=group.ring_bytes,
         spool_bytes=group.spool_bytes,
         gpu_access=member.gpu_access,
+        store_secret_dir=None if group.store_secret is None else home / group.store_secret,
     )
 
 
@@ -209,9 +216,10 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         term=group.term,
         revision=group.revision,
         trainer=_endpoint(trainer),
-        transport="Streams",
+        transport="Streams" if group.object_store is None else "ObjectStore",
+        object_store=group.object_store,
         max_staleness=group.max_staleness,
-        anchor_every=0,
+        anchor_every=0 if group.object_store is None else STORE_ANCHOR_EVERY,
         retention=group.retention,
         members=[
             MemberPlan(name=member.name, role=member.role, relay=member.relay, parents=member.parents)

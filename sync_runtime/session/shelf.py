@@ -5,7 +5,7 @@ Values and protocols only; `relay` decides. Knows neither sockets nor what is in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -106,6 +106,9 @@ class Supply:
     """Makes an object, or asks the own parent; `begun` or `missing` follows, never silence."""
     makes: bool = False
     """Whether objects are made here (a trainer), rather than asked for."""
+    chain: Callable[[], Collection[ObjectKey]] = tuple
+    """What a child that is behind may be led on with, one object after the other, where nobody can merge it for it:
+    what a relay has from an object store."""
     pace: Callable[[Child], LinkPace] = lambda _: LinkPace()
     superseded: Callable[[Child, tuple[int, ...], str], None] = lambda *_: None
     """Told which transfers of a child gave way, and why."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from sync_runtime.bucket.keys import VersionRef, delta_key
+from sync_runtime.bucket.keys import ANCHOR, ObjectKey, VersionRef, delta_key
 from sync_runtime.bucket.manifest import Version
 from sync_runtime.bucket.spool import Spool
 from sync_runtime.bucket.versions import Lineage, VersionRecord
@@ -48,6 +48,22 @@ class StoreFeed:
             self._add_skips()
             self._publisher.retire()
         return self._publisher.pointer.head
+
+    def anchor_due(self, every_versions: int) -> ObjectKey | None:
+        """Whole weights that the store should have by now; 0: never. They are made where the weights are."""
+        lines = self._publisher.pointer.lines
+        if not lines or every_versions <= 0:
+            return None
+        line = lines[0]
+        if line.anchor is not None and line.head.seq - line.anchor.key.target_seq < every_versions:
+            return None
+        return ObjectKey(line.lineage, None, None, line.head.seq, ANCHOR)
+
+    def put_anchor(self, key: ObjectKey) -> None:
+        """An anchor that is in the spool by now; one that was evicted again is made again later."""
+        stored = self._spool.stored(key)
+        if stored is not None:
+            self._publisher.add_anchor(stored)
 
     def _begin(self, lineage: Lineage, own: list[Version]) -> None:
         """The lineage where the store has not got it, or has not got on to where the spool begins."""

@@ -108,6 +108,7 @@ class Sidecar:
                 layout=self.spool.layout,
                 request=self._request,
                 makes=settings.role == "trainer",
+                chain=self._chain,
                 pace=self._pace,
                 superseded=self._superseded,
             ),
@@ -308,6 +309,11 @@ class Sidecar:
 
     def _request(self, key: ObjectKey, blocks: list[list[int]] | None) -> None:
         self.role.request(key, blocks)
+
+    def _chain(self) -> tuple[ObjectKey, ...]:
+        """A store merges nothing: who follows one leads its children on with what it has fetched."""
+        is_following = isinstance(self.role, Rollout) and self.role.follows_store
+        return tuple(stored.key for stored in self.spool.objects()) if is_following else ()
 
     def _pace(self, link: Child) -> LinkPace:
         return self.links.pace(link)

@@ -25,6 +25,7 @@ from sync_runtime.session.weights import EngineContext
 from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
+from sync_runtime.sidecar.store import follower_of, follows_store
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.tracing import received_attributes
 from sync_runtime.sidecar.work import RolloutWork
@@ -32,6 +33,7 @@ from sync_runtime.telemetry.names import PAUSE_DURATION, SYNC_DURATION
 from sync_runtime.telemetry.surface import NO_ATTRIBUTES, Attributes, Fault, fault_of
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
+from sync_runtime.transport.object_store.parent import StoreFollower
 
 if TYPE_CHECKING:
     from sync_runtime.sidecar.brain import Sidecar
@@ -86,8 +88,11 @@ class Rollout:
             self.engine,
         )
         hello = self._hello()
+        self._follower: StoreFollower | None = None
+        if follows_store(sidecar.plans):
+            self._follower = follower_of(sidecar, self.receiver.sink)
         self._dialler = Dialler(
-            sidecar.plans.parents(),
+            [] if self._follower is not None else sidecar.plans.parents(),
             tls=sidecar.identity.client_context,
             hello=hello,
             emit=sidecar.emit,
@@ -111,16 +116,25 @@ class Rollout:
             term=self._term,
         )
 
+    @property
+    def follows_store(self) -> bool:
+        """Whether an object store stands in its parent's place."""
+        return self._follower is not None
+
     def start(self) -> None:
         """Dials."""
         self.engine.scrubs.request(self._sidecar.plans.plan.scrub_request or 0)
         self._dialler.start()
+        if self._follower is not None:
+            self._follower.start()
         self.work.start()
 
     async def close(self) -> None:
         """Hangs up and ends what is being committed."""
         await asyncio.to_thread(self.work.close)
         await asyncio.to_thread(self._dialler.close)
+        if self._follower is not None:
+            await asyncio.to_thread(self._follower.close)
         await self.receiver.close()
 
     def plan_changed(self) -> None:
@@ -128,7 +142,7 @@ class Rollout:
         sidecar = self._sidecar
         sidecar.versions.fence.appoint(sidecar.plans.plan.term)
         self.heard()
-        self._dialler.set_parents(sidecar.plans.parents())
+        self._dialler.set_parents([] if self._follower is not None else sidecar.plans.parents())
         self.work.plan_changed()
         self.engine.scrubs.request(sidecar.plans.plan.scrub_request or 0)
         self.receiver.follow()
@@ -153,6 +167,8 @@ class Rollout:
         if files != self._files:
             self._files = files
             self._dialler.renew()
+            if self._follower is not None:
+                self._follower.renew()
             self.work.dialler.renew()
         link = self._dialler.link
         if link is not None and link.end_if_expired(datetime.datetime.now(datetime.UTC)):

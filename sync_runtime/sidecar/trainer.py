@@ -24,6 +24,7 @@ from sync_runtime.session.ranks.publishing import PublisherRanks
 from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
+from sync_runtime.sidecar.store import BUCKET_BYTES, StoreFeeder, feeds_store
 from sync_runtime.sidecar.work import TrainerWork
 from sync_runtime.telemetry.surface import Attributes, Fault
 
@@ -46,7 +47,7 @@ class Trainer:
         self._announced = b""
         self._announce()
         self._making: set[ObjectKey] = set()
-        self._maker = Maker(spool, MakerSettings(self._sign, sidecar.links.bucket_bytes, sidecar.links.streams))
+        self._maker = Maker(spool, MakerSettings(self._sign, self._bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
             TrainerContext(
                 spool=spool,
@@ -54,15 +55,17 @@ class Trainer:
                 distributor=sidecar.distributor,
                 group_uid=sidecar.settings.group_uid,
                 sign=self._sign,
-                bucket_bytes=sidecar.links.bucket_bytes,
+                bucket_bytes=self._bucket_bytes,
                 streams=sidecar.links.streams,
                 trace=lambda version, step: sidecar.traces.begin(*version, step),
                 published=self._published,
                 failed=self._failed,
+                is_put=self._is_put,
             )
         )
         self.libraries = PublisherRanks(self.engine)
         self.work = TrainerWork(sidecar, self.engine)
+        self._feeder = StoreFeeder(sidecar, self._maker, self._anchor) if feeds_store(sidecar.plans) else None
         self.plan_changed()
 
     def _take_term(self, settings: SidecarSettings, spool: Spool) -> None:
@@ -86,10 +89,14 @@ class Trainer:
     def start(self) -> None:
         """Nothing to dial; children are told of the term as they come."""
         self.work.start()
+        if self._feeder is not None:
+            self._feeder.start(asyncio.get_running_loop())
 
     async def close(self) -> None:
         """What is being made durable becomes so."""
         await self.engine.close()
+        if self._feeder is not None:
+            await asyncio.to_thread(self._feeder.close)
         self.work.close()
 
     def plan_changed(self) -> None:
@@ -154,6 +161,16 @@ class Trainer:
             self._maker.make_anchor, key, mirror.bound(), Version(key.target_seq, base.digest), mirror.layout
         )
 
+    def _bucket_bytes(self) -> int:
+        tuned = self._sidecar.links.bucket_bytes()
+        return max(tuned, BUCKET_BYTES) if feeds_store(self._sidecar.plans) else tuned
+
+    def _is_put(self) -> bool:
+        return self._feeder is None or self._feeder.level == self.engine.version
+
+    async def _anchor(self, key: ObjectKey) -> None:
+        await self._make_anchor(key, None)
+
     def _sign(self, document: bytes) -> bytes:
         try:
             return Signer.of(self._sidecar.identity.current().files).sign(document)
@@ -183,6 +200,8 @@ class Trainer:
         self._sidecar.stage_times.all_took(stages)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
+        if self._feeder is not None:
+            self._feeder.wake()
         self.work.published()
 
     def _failed(self, version: VersionRef, reason: str) -> None:

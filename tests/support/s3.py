@@ -56,25 +56,31 @@ def write_credentials(folder: Path, access: str = ACCESS, secret: str = SECRET) 
     return folder
 
 
+def server_command(folder: Path, address: str) -> list[str]:
+    """What starts a server over a folder, which is made where it is not there; skips where none was built."""
+    data, meta = folder / "data", folder / "meta"
+    (data / BUCKET).mkdir(parents=True, exist_ok=True)
+    meta.mkdir(exist_ok=True)
+    return [str(program()), "--port", address, "--health", "/health", "posix", "--sidecar", str(meta), str(data)]
+
+
+def server_environment(access: str = ACCESS, secret: str = SECRET) -> dict[str, str]:
+    """Whom it lets in."""
+    return {"ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret, "PATH": os.environ.get("PATH", "")}
+
+
 @contextmanager
 def s3_server(
     folder: Path, *, port: int | None = None, access: str = ACCESS, secret: str = SECRET
 ) -> Iterator[S3Server]:
     """Starts a server over a folder, which may hold what an earlier one kept."""
-    data = folder / "data"
-    (data / BUCKET).mkdir(parents=True, exist_ok=True)
-    (folder / "meta").mkdir(exist_ok=True)
     port = port or _free_port()
-    command = [
-        str(program()), "--port", f"127.0.0.1:{port}", "--health", "/health", "posix", "--sidecar",
-        str(folder / "meta"), str(data),
-    ]  # fmt: skip
-    environment = {"ROOT_ACCESS_KEY": access, "ROOT_SECRET_KEY": secret, "PATH": os.environ.get("PATH", "")}
+    command = server_command(folder, f"127.0.0.1:{port}")
     with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=server_environment(access, secret), stdout=log, stderr=log)
     try:
         _wait_until_it_listens(process, port, folder / "server.log")
-        yield S3Server(port, data, write_credentials(folder / "secret", access, secret))
+        yield S3Server(port, folder / "data", write_credentials(folder / "secret", access, secret))
     finally:
         process.kill()
         process.wait()

@@ -119,9 +119,16 @@ class Member:
 
     @classmethod
     def of(
-        cls, trainer: TrainerSide, store: Objects, folder: Path, *, key: bytes | None = None, patience: Patience = QUICK
+        cls,
+        trainer: TrainerSide,
+        store: Objects,
+        folder: Path,
+        *,
+        key: bytes | None = None,
+        patience: Patience = QUICK,
+        streams: int = 4,
     ) -> Member:
-        settings = ReadSettings(streams=4, patience=patience)
+        settings = ReadSettings(streams=streams, patience=patience)
         reader = StoreReader(store, GROUP_UID, trainer.trusted(), Seal(GROUP_UID, key), settings=settings)
         return cls(reader, Spool.open(folder, max_bytes=1 << 40, max_versions=10_000))
 

@@ -35,6 +35,8 @@ class TrainerContext:
     """Told of every durable version with its timings in microseconds."""
     failed: Callable[[VersionRef, str], None]
     """Told of every version that did not become durable, and why."""
+    is_put: Callable[[], bool] = lambda: True
+    """Whether the newest version is in the object store, where there is one: a publisher that closes waits for it."""
 
     @property
     def mirrors(self) -> Path:

@@ -280,7 +280,7 @@ class PublisherSession:
         """Whether everyone below has the newest version, after so long at most."""
         end = time.monotonic() + timeout_s
         while True:
-            if not self._tight.is_busy and self._context.distributor.is_level:
+            if not self._tight.is_busy and self._context.distributor.is_level and self._context.is_put():
                 return True
             if time.monotonic() >= end or library.is_lost:
                 return False

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sync_runtime.bucket.keys import ANCHOR, FAST, TIGHT, ObjectKey, VersionRef, delta_key
 from sync_runtime.session.catch_up import key_between
+from sync_runtime.session.position import next_step
 from sync_runtime.session.relay.economy import Economy
 from sync_runtime.session.shelf import ChildView, Shelved, Supply, offer
 from sync_runtime.session.versions import Versions
@@ -48,12 +49,18 @@ class Objects:
         if holds == head:
             return self._preferred(view, VersionRef(head.lineage, head.seq + 1), newest, only_here=True)
         if holds.lineage != head.lineage:
-            return key_between(holds, head)  # where no way leads from there, the trainer says so, and an anchor follows
+            # Where no way leads from there, the trainer says so, and an anchor follows.
+            return self._led_on(holds, head) or key_between(holds, head)
         if holds.seq > head.seq:
             return None
         if holds.seq + 1 == head.seq:
             return self._preferred(view, head, newest, only_here=False)
-        return key_between(holds, head)
+        return self._led_on(holds, head) or key_between(holds, head)
+
+    def _led_on(self, holds: VersionRef, head: VersionRef) -> ObjectKey | None:
+        """The next object of a chain that is here; None: there is none, or whoever is asked merges."""
+        chain = self._supply.chain()
+        return next_step(holds, chain, head) if chain else None
 
     def _preferred(
         self, view: ChildView, target: VersionRef, newest: Head | None, *, only_here: bool

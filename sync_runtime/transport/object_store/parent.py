@@ -10,6 +10,7 @@ import datetime
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,6 +109,14 @@ class StoreParent:
         del now
         return False
 
+    def advance(self, follow: Follow, target: VersionRef) -> bool:
+        """Reckons with a version that was sent; False: the session has said something else since."""
+        with self._lock:
+            is_current = self.follow is follow
+            if is_current:
+                self.held = target
+            return is_current
+
     def take_want(self) -> Want | None:
         """The next object that was asked for by name."""
         with self._lock:
@@ -122,8 +131,21 @@ class StoreParent:
 class StoreFollower:
     """Follows a store for a session, as a dialler keeps a link to a parent."""
 
-    def __init__(self, reader: StoreReader, emit: Emit, sink: BucketSink, *, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self,
+        reader: StoreReader,
+        emit: Emit,
+        sink: BucketSink,
+        *,
+        poll_s: float = POLL_S,
+        renewed: Callable[[], None] = lambda: None,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        """`renewed` is called in the follower's own thread after `renew`: certificates changed. `stopping` is set when
+        it closes; a reader whose patience heeds it ends with it."""
         self._reader = reader
+        self._renewed = renewed
+        self._renewing = False
         self._emit = emit
         self._sink = sink
         self._poll_s = poll_s
@@ -132,7 +154,7 @@ class StoreFollower:
         self._next_transfer = 1
         self._failures = 0
         self._shunned_until_s = 0.0
-        self._ended = False
+        self._stopping = stopping or threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-follower", daemon=True)
 
     @property
@@ -148,9 +170,14 @@ class StoreFollower:
         """Polls now: somebody knows of news."""
         self._wake.set()
 
+    def renew(self) -> None:
+        """Heeds new certificates at the next turn."""
+        self._renewing = True
+        self._wake.set()
+
     def close(self) -> None:
         """Polls no more; what was fetched stays."""
-        self._ended = True
+        self._stopping.set()
         if self._link is not None:
             self._link.close("ShuttingDown", "this member ends")
         self._wake.set()
@@ -159,7 +186,7 @@ class StoreFollower:
         self._reader.close()
 
     def _run(self) -> None:
-        while not self._ended:
+        while not self._stopping.is_set():
             self._wake.clear()
             try:
                 self.turn()
@@ -168,12 +195,15 @@ class StoreFollower:
                 reason = type(error).__name__.removesuffix("Error")
                 self._emit(DialFailed(STORE_NAME, reason, str(error), error.retry_helps))
             self._wake.wait(self._pause_s())
-            if self._failures and not self._ended:
-                time.sleep(min(self._pause_s(), self._poll_s))  # what wakes us does not mend it: no circles
+            if self._failures:
+                self._stopping.wait(min(self._pause_s(), self._poll_s))  # what wakes us does not mend it: no circles
 
     def turn(self) -> None:
         """One look at the store, and all that the session waits for; raises SyncError."""
         self._let_go()
+        if self._renewing:
+            self._renewing = False
+            self._renewed()
         news = self._reader.poll()
         pointer = self._reader.pointer
         if pointer is None or time.monotonic() < self._shunned_until_s:
@@ -211,12 +241,23 @@ class StoreFollower:
         if row is None and anchored is not None:
             row = anchored.steps[0]
         if row is None:
-            transfer = self._number()
-            self._emit(MessageArrived(link, void_offer(pointer, key, transfer)))
-            self._emit(MessageArrived(link, Abort(transfer=transfer, reason="NotFound")))
+            self._answer_otherwise(link, pointer, key)
             return
         have = frozenset(index for first, end in want.have for index in range(first, end)) if row.key == key else ()
         self._fetch(link, pointer, row, frozenset(have))
+
+    def _answer_otherwise(self, link: StoreParent, pointer: Pointer, key: ObjectKey) -> None:
+        """A store merges nothing: what leads to the same version comes instead, and whoever asked looks again."""
+        route = find_route(pointer, key.base)
+        reason = "NotFound"
+        if route is not None and key.target == pointer.head:
+            reason = "Superseded"
+            for row in route.steps:
+                if not self._fetch(link, pointer, row, frozenset()):
+                    return
+        transfer = self._number()
+        self._emit(MessageArrived(link, void_offer(pointer, key, transfer)))
+        self._emit(MessageArrived(link, Abort(transfer=transfer, reason=reason)))
 
     def _bring_on(self, link: StoreParent, pointer: Pointer) -> None:
         """What follows the version that the member said it holds."""
@@ -228,9 +269,8 @@ class StoreFollower:
         if route is None and follow.want_anchor and follow.out_of_service:
             route = find_anchor_route(pointer)
         for row in () if route is None else route.steps:
-            if link.follow is not follow or not self._fetch(link, pointer, row, frozenset()):
+            if not self._fetch(link, pointer, row, frozenset()) or not link.advance(follow, row.key.target):
                 return
-            link.held = row.key.target
 
     def _fetch(self, link: StoreParent, pointer: Pointer, row: Row, have: frozenset[int]) -> bool:
         """Brings an object to the session; whether all of it came. A store that is away raises SyncError."""

@@ -6,6 +6,7 @@ Conditional puts are never repeated here: whoever makes them reads first.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +27,13 @@ class Patience:
     give_up_after_s: float = 60.0
     sleep: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    stopped: Callable[[], bool] = lambda: False
     jitter: Callable[[], float] = field(default=random.random)
+
+    @classmethod
+    def until(cls, stopping: threading.Event) -> Patience:
+        """The usual one, which ends at once when its owner does."""
+        return cls(sleep=stopping.wait, stopped=stopping.is_set)
 
     def pauses(self) -> Iterator[float]:
         """Doubling, each at a random moment of its second half, so that many readers do not come together."""
@@ -40,9 +47,11 @@ class Patience:
         ends_at = self.clock() + self.give_up_after_s
         for pause_s in self.pauses():
             yield
-            if self.clock() + pause_s > ends_at:
+            if self.stopped() or self.clock() + pause_s > ends_at:
                 return
             self.sleep(pause_s)
+            if self.stopped():
+                return
 
 
 class PatientObjects:

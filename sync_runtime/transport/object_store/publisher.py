@@ -62,7 +62,8 @@ class PublishSettings:
     """How a publisher uses its store."""
 
     keep_versions: int = 32
-    streams: int = 8
+    streams: int = 32
+    """Puts at a time: over a long way every connection opens its window anew, so that many small ones fill the link."""
     patience: Patience = field(default_factory=Patience)
 
 
@@ -218,21 +219,24 @@ class StorePublisher:
         return len(going)
 
     def collect(self) -> int:
-        """Removes garbage of failed publishes and dead processes; how many keys went."""
+        """Removes garbage of failed publishes and dead processes; how many keys went.
+
+        Lists first, then looks at the pointer: whoever claimed it in between has put nothing that the list could show.
+        """
+        listed = list(self._store.list(PLACES))
+        # A proof of somebody who opens right now, if it was one, is only disturbed and begins anew.
+        garbage = [path for path in self._store.list(PROBES) if is_probe_of_others(path, self.place)]
         with self._lock:
             lines = self._mover.pointer.lines
             kept = {(row.place, row.key.file_stem) for row in (*edit.rows_of(lines), *self._fading)}
             layouts = {(layout.place, layout.layout_hash) for layout in edit.layouts_of(lines)}
-            garbage = [
-                path
-                for path in self._store.list(PLACES)
-                if (listed := parse_listed(path)) is not None and self._is_garbage(listed, kept, layouts)
-            ]
-            # A proof of somebody who opens right now, if it was one, is only disturbed and begins anew.
-            garbage += [path for path in self._store.list(PROBES) if is_probe_of_others(path, self.place)]
+            for path in listed:
+                found = parse_listed(path)
+                if found is not None and self._is_garbage(found, kept, layouts):
+                    garbage.append(path)
             if not garbage or not self._mover.still_mine():
                 return 0
-            self._remove(garbage)
+        self._remove(garbage)
         _log.info("removed %d keys of failed publishes from the store", len(garbage))
         return len(garbage)
 

@@ -51,7 +51,7 @@ class Shelf(Protocol):
 class ReadSettings:
     """How a reader uses its store."""
 
-    streams: int = 8
+    streams: int = 32
     patience: Patience = field(default_factory=Patience)
     now: Callable[[], datetime.datetime] = utc_now
 
@@ -161,18 +161,22 @@ class StoreReader:
         trouble: StoreDamagedError | None = None
         for _ in range(_TRIES_OF_A_BUCKET):
             try:
-                data = self._get(path, bucket.size_bytes)
+                data = memoryview(self._opened(path, bucket.size_bytes))
             except StoreDamagedError as error:
                 trouble = error
                 continue
             if hashlib.sha256(data).digest() == bucket.sha256:
-                keep(bucket, memoryview(data))
+                keep(bucket, data)
                 return
         raise StoreDamagedError(f"{path} is damaged in the store: {trouble or 'it has another hash'}")
 
     def _get(self, path: str, limit_bytes: int) -> bytes:
+        return bytes(self._opened(path, limit_bytes))
+
+    def _opened(self, path: str, limit_bytes: int) -> bytes | memoryview:
+        """As it came where it is not sealed: buckets are not copied once more."""
         fetched = self._store.get(path, limit_bytes + self._seal.overhead_bytes)
-        return bytes(self._seal.open(path, fetched.data))
+        return self._seal.open(path, fetched.data)
 
 
 def _check_versions(pointer: Pointer, row: Row, manifest: Manifest) -> None:

@@ -60,6 +60,8 @@ class House:
     def __init__(self, *, makes: bool = False, pace: LinkPace | None = None) -> None:
         self.asked: list[tuple[str, object]] = []
         self.stored: dict[ObjectKey, StoredObject] = {}
+        self.chain: list[ObjectKey] = []
+        """What a relay that follows a store has."""
         self.superseded: list[str] = []
         self.pace = pace or LinkPace()
         self.versions = Versions()
@@ -70,6 +72,7 @@ class House:
             layout=lambda name: b"{}" if name == LAYOUT else None,
             request=lambda key, blocks: self.asked.append((key.text, blocks)),
             makes=makes,
+            chain=lambda: self.chain,
             pace=lambda _: self.pace,
             superseded=lambda _, __, reason: self.superseded.append(reason),
         )

@@ -46,6 +46,19 @@ def test_a_child_that_is_behind_gets_one_merged_object_and_asks_for_it_once(hous
         assert link.heard("complete") == [("complete", 1)]
 
 
+def test_a_child_of_a_relay_that_follows_a_store_is_led_on_step_by_step(house: House) -> None:
+    house.chain += [delta_key(A, 0, 2), delta_key(A, 2, 4), delta_key(A, 1, 2)]
+    for key in house.chain:
+        house.shelve(key, buckets=1, done=True)
+    link = house.child(0)
+    assert [item[2] for item in link.heard("begin")] == [delta_key(A, 0, 2).text, delta_key(A, 2, 4).text]
+    assert house.asked == []
+    house.publish(6)
+    behind = house.child(4)
+    assert behind.heard("begin") == []
+    assert house.asked == [(delta_key(A, 4, 6).text, None)]  # what the chain does not reach is asked for
+
+
 def test_a_child_far_behind_its_link_is_not_sent_every_version(house: House) -> None:
     link = house.child(4)
     for seq in range(5, 9):
