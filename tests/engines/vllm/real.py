@@ -25,6 +25,8 @@ from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedM
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.model_loader import get_model_loader
 
+from sync_runtime.library.engines.transformers import engine_copy
+
 SIZES = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
     "num_key_value_heads": 2, "vocab_size": 192, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2,
@@ -46,7 +48,7 @@ def trainer_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.bfloat16)
     family, more = CONFIGURATIONS[kind]
     config = getattr(transformers, f"{family}Config")(**(SIZES | more))
     torch.manual_seed(seed)
-    model: transformers.PreTrainedModel = getattr(transformers, f"{family}ForCausalLM")(config).to(dtype)
+    model: transformers.PreTrainedModel = engine_copy(getattr(transformers, f"{family}ForCausalLM")(config), dtype)
     with torch.no_grad():
         for parameter in model.parameters():  # biases and norms start at zeros and ones, which would hide mistakes
             parameter.add_(torch.randn(parameter.shape).to(dtype) * 0.1)

@@ -80,7 +80,9 @@ class Pair:
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[InsideGroup]:
-    with InsideGroup(tmp_path / "group", [TRAINER, LEAF], ringBytes=1 << 20) as made:
+    folder = tmp_path / "group"
+    folder.mkdir()
+    with InsideGroup(folder, [TRAINER, LEAF], ringBytes=1 << 20) as made:
         made.start_all()
         yield made
 

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("vllm", reason="runs in vLLM's own environment: make test-engines")
 
 import torch
-from safetensors.torch import save_file
 from vllm.config import VllmConfig, set_current_vllm_config
 
 from sync_runtime.errors import LayoutError
@@ -89,15 +88,6 @@ def test_padded_rows_of_the_vocabulary_stay_zero(tmp_path: Path) -> None:
     embedding = dict(model.named_parameters())["model.embed_tokens.weight"]
     assert embedding.shape[0] > 190
     assert not embedding[190:].any()
-
-
-def test_an_engine_that_makes_one_of_what_the_checkpoint_has_twice_is_refused(tmp_path: Path) -> None:
-    folder = real.save(real.trainer_model("qwen2-tied"), tmp_path)
-    state = stored(folder)
-    state["lm_head.weight"] = state["model.embed_tokens.weight"].clone()  # vLLM sees that they are alike, and keeps one
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(LayoutError, match="one memory"):
-        opened(folder)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
