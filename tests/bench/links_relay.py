@@ -91,10 +91,10 @@ class Member:
 
     def _take(self, event: Event) -> None:
         match event:
-            case ParentConnected(link=link):
+            case ParentConnected(link=ParentLink() as link):
                 self._ask(link)
                 say(member=self._name, parent=link.name, at_s=time.monotonic())
-            case ParentGone(link=link):
+            case ParentGone(link=ParentLink() as link):
                 self._received_bytes += link.totals.kept_bytes + link.totals.repeated_bytes
                 say(member=self._name, gone=link.name, why=event.reason, at_s=time.monotonic())
             case MessageArrived(message=Begin() as begin):
