@@ -74,11 +74,15 @@ tools-lock: setup ## After a change in tools/kube/tools.toml: write go.mod and g
 
 .PHONY: requirements
 requirements: setup ## After a change of dependencies in pyproject.toml: pin them anew, with hashes
-	@for extra in operator sidecar library examples dev; do \
+	@for extra in operator sidecar library interop examples dev; do \
 	  uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	    --extra $$extra pyproject.toml -o requirements/$$extra.txt || exit 1; done
 	@uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header \
 	  --constraint requirements/dev.txt - -o requirements/build.txt <<< "hatchling>=1.27"
+
+.PHONY: engine-requirements
+engine-requirements: setup ## After a change of requirements/engine-*.in: pin the packages of engines anew: ARGS=vllm
+	@$(VENV)/python -m tools.engines lock $(ARGS)
 
 ##@ While working
 
@@ -105,7 +109,7 @@ types: setup ## mypy, strict
 
 .PHONY: test-fast
 test-fast: setup ## Tests that need no cluster (under a minute)
-	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu tests/images $(WITH_TORCH) $(WITH_PROCESSES)) \
+	@$(PYTEST) -q -n 2 -m "not cluster and not bubble" $(addprefix --ignore ,tests/gpu tests/images tests/engines $(WITH_TORCH) $(WITH_PROCESSES)) \
 	  $(COVERAGE) $(ARGS)
 
 .PHONY: test-properties
@@ -123,7 +127,7 @@ test-runtime: setup ## Tests with processes, sockets and TLS, but no cluster
 
 .PHONY: test-cluster
 test-cluster: setup ## Tests on real control planes and real nodes (KUBE=1.36 for another release)
-	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images $(ARGS)
+	@$(PYTEST) -q -n 2 --dist loadgroup -m "cluster or bubble" --ignore tests/component/linkemu --ignore tests/images --ignore tests/engines $(ARGS)
 
 .PHONY: test-links
 test-links: setup ## Tests of the link emulator, which measures rates and so runs alone
@@ -132,6 +136,10 @@ test-links: setup ## Tests of the link emulator, which measures rates and so run
 .PHONY: test-gpu
 test-gpu: setup ## The kernels on a real GPU (skips with the reason where there is none)
 	@$(PYTEST) -q tests/gpu $(ARGS)
+
+.PHONY: test-engines
+test-engines: setup ## Plug-ins against the real packages of their engines, on a CPU (gigabytes the first time): ARGS="vllm -k tied"
+	@$(VENV)/python -m tools.engines test $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## A million hostile mutations of deltas and anchors

@@ -115,10 +115,9 @@ class CoderModule(Protocol):
 
 def choose_coder(wanted: Coder | None, weights: Weights) -> Coder:
     """The wanted coder, or the one that fits where the weights are; raises LayoutError where it cannot hold them."""
-    parted = bool(weights.places)
-    if wanted == "sidecar" and parted:
-        raise LayoutError("shards of tensors need the coder `library`: with coder `sidecar` one process has everything")
-    return wanted or ("library" if parted or weights.device.type == "cuda" else "sidecar")
+    if wanted == "sidecar" and weights.is_part:
+        raise LayoutError("several ranks need the coder `library`: with coder `sidecar` one process has everything")
+    return wanted or ("library" if weights.is_part or weights.device.type == "cuda" else "sidecar")
 
 
 def load_coder(name: Coder) -> CoderModule:

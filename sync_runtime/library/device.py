@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sync_runtime.library.coders import PublishCoder
+from sync_runtime.library.device_idle import IdlePublisher
 from sync_runtime.library.device_publish import DevicePublisher
 from sync_runtime.library.device_stage import DeviceSubscriber
 from sync_runtime.library.weights import Weights
 
 
-def make_publisher(weights: Weights, *, host_snapshot: bool = False) -> DevicePublisher:
-    """For one publisher."""
+def make_publisher(weights: Weights, *, host_snapshot: bool = False) -> PublishCoder:
+    """For one publisher; one of several ranks may have nothing to publish."""
+    if weights.is_part and not weights.holding.counted:
+        return IdlePublisher(weights)
     return DevicePublisher(weights, pinned=host_snapshot)
 
 

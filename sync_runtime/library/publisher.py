@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -11,6 +12,7 @@ import torch
 from sync_runtime.errors import LayoutError
 from sync_runtime.library import engines
 from sync_runtime.library.coders import choose_coder, load_coder
+from sync_runtime.library.cuts import cuts_of
 from sync_runtime.library.engines import Engine
 from sync_runtime.library.export_sessions import ExportedPublishSession
 from sync_runtime.library.publishing import PublishSession
@@ -56,8 +58,9 @@ class Publisher:
 
     Args:
         model: a `torch.nn.Module` or a mapping from names to tensors, on the CPU or one GPU. Parameters and persistent
-            buffers travel; tied weights travel once. With several ranks: a mapping that names all tensors in every
-            rank, those that are spread as `Shard`s; what is given whole is rank 0's.
+            buffers travel; tied weights travel once. With several ranks: a module of FSDP2 or tensor parallelism
+            (`engine="dtensor"`), or a mapping that names all tensors in every rank, those that are spread as
+            `Shard`s; what is given whole is rank 0's.
         wire_dtype: `torch.bfloat16` or `torch.float16` where fp32 tensors are masters of what the engines run.
         socket: the sidecar's socket; by default what `SYNCGROUP_SOCKET` says, else its place in every pod.
         timeout: seconds to wait for a sidecar when opening.
@@ -84,19 +87,26 @@ class Publisher:
         settings = LibrarySettings.read(socket, gpu_access=gpu_access, worker_socket=worker_socket)
         options = PublishOptions(wire_dtype, coder, host_snapshot, rank, world_size, timeout, patience)
         self._patience_s = patience
+        self._cuts: Mapping[str, tuple[int, int]] = {}
         self._session: Publishing
         if settings.gpu_access == "CudaIpc":
             if world_size > 1:
                 raise LayoutError(NO_RANKS)
             self._session = ExportedPublishSession(attached, options, settings.worker_socket)
         else:
-            self._session = make_session(attached, options, settings)
+            self._session = session = make_session(attached, options, settings)
+            self._cuts = cuts_of(session.layout)
         self._session.open(timeout)
 
     @property
     def version(self) -> Version | None:
         """The last version that is durable; its digest is that of the weights then."""
         return self._session.version
+
+    @property
+    def cuts(self) -> Mapping[str, tuple[int, int]]:
+        """Where ranks cut tensors: what workers that code on a GPU say to their `Subscriber`. Fit for a JSON file."""
+        return self._cuts
 
     def publish(self, step: int | None = None, *, label: str = "") -> Version:
         """Makes a version of the weights as they are and returns it once it is durable in the sidecar's spool.

@@ -35,6 +35,7 @@ from sync_runtime.local.messages import (
     Published,
 )
 from sync_runtime.local.ranges import from_ranges
+from sync_runtime.tensors.layout import Layout
 
 ANSWER_TIMEOUT_S = 600.0
 """The longest that one version may take to become durable; a sidecar that died is noticed at once."""
@@ -57,6 +58,11 @@ class PublishSession:
         self._part: Part | None = part_of(weights.holding) if self._ranks > 1 else None
         self._publishing = threading.Lock()
         self._connection = Connection(socket, hello, self)
+
+    @property
+    def layout(self) -> Layout:
+        """What both ends agree on."""
+        return self._weights.layout
 
     def open(self, timeout_s: float) -> None:
         """Waits for a sidecar and opens; the background thread ends where that fails."""

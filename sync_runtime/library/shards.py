@@ -29,7 +29,8 @@ class Shard:
         tensor: the rank's own memory; without elements where the rank holds nothing of it.
         shape: of the whole tensor.
         start: row and column of the matrix at which the rank's memory begins.
-        step: rows and columns at whose multiples ranks cut the matrix; None: not cut. The same in every rank.
+        step: rows and columns at whose multiples ranks cut the matrix; None: not cut. The same in every rank. A tensor
+            that is small enough to be packed with others must be whole in one rank unless this is said.
         counted: False for a copy of what another rank publishes, or counts in its digest, too.
     """
 
@@ -71,8 +72,8 @@ def places_of(layout: Layout, shards: Mapping[str, Shard]) -> Places:
             )
         if spec.grid is None and rows * cols not in {0, spec.numel // spec.dtype.elements_per_item}:
             raise LayoutError(
-                f"{spec.name!r} has fewer than {SMALL_ELEMENTS} elements and is packed with others: give it whole, in "
-                "rank 0, and without elements elsewhere"
+                f"{spec.name!r} has fewer than {SMALL_ELEMENTS} elements and is packed with others: say the `step` at "
+                "which ranks cut it, or give it whole, in rank 0, and without elements elsewhere"
             )
         found[spec.name] = Place(row, col * spec.dtype.elements_per_item, shape)
     return found

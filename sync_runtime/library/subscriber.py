@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 from sync_runtime.errors import LayoutError
 from sync_runtime.library import engines
 from sync_runtime.library.coders import StageCoder, choose_coder, load_coder
+from sync_runtime.library.cuts import CutEngine, Cuts
 from sync_runtime.library.engines import Engine
 from sync_runtime.library.export_sessions import ExportedSubscribeSession
 from sync_runtime.library.settings import NO_RANKS, GpuAccess, LibrarySettings, SubscribeOptions
@@ -131,6 +132,7 @@ class Subscriber:
         gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process decodes and applies, through
             handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
         worker_socket: the GPU worker's socket, where there is one.
+        cuts: what `Publisher.cuts` says in a trainer of several ranks, where this worker codes on a GPU.
         rank, world_size: which of how many processes of one engine this is. Every rank calls `activate` (and `scrub`)
             at the same safe point: all switch to the newest version that all have staged, or none does.
     """
@@ -139,14 +141,17 @@ class Subscriber:
         self, model: Any, *, socket: str | None = None, timeout: float = 60.0, patience: float = 5.0,
         engine: str = "module", coder: Coder | None = None, auto_scrub: bool | None = None, rank: int = 0,
         world_size: int = 1, gpu_access: GpuAccess | None = None, worker_socket: str | None = None,
+        cuts: Cuts | None = None,
     ) -> None:  # fmt: skip
         attached = engines.attach(engine, model)
+        if cuts:
+            attached = CutEngine(attached, cuts)
         settings = LibrarySettings.read(socket, gpu_access=gpu_access, worker_socket=worker_socket)
         options = SubscribeOptions(coder, auto_scrub, rank, world_size, timeout, patience)
         self._patience_s = patience
         self._session: Subscribing
         if settings.gpu_access == "CudaIpc":
-            if world_size > 1:
+            if world_size > 1 or cuts:
                 raise LayoutError(NO_RANKS)
             self._session = ExportedSubscribeSession(attached, options, settings.worker_socket)
         else:

@@ -27,7 +27,7 @@ MAX_DIMENSIONS = 16
 MAX_TENSOR_ELEMENTS = 1 << 48
 MAX_DOCUMENT_BYTES = 256 << 20
 SMALL_ELEMENTS = 1 << 16
-"""A tensor below this is packed with others."""
+"""A tensor below this is packed with others, unless ranks hold parts of it."""
 
 
 class Grid(NamedTuple):
@@ -56,7 +56,7 @@ class TensorSpec:
     dtype: WireDtype
     shape: tuple[int, ...]
     grid: Grid | None
-    """None: small, packed."""
+    """None: packed with others."""
 
     @property
     def cols(self) -> int:
@@ -156,8 +156,8 @@ def make_layout(
     specs = []
     for name, dtype_name, shape in sorted(tensors, key=lambda entry: entry[0].encode()):
         spec = TensorSpec(name, wire_dtype(dtype_name), tuple(int(size) for size in shape), None)
-        if spec.numel >= SMALL_ELEMENTS:
-            wanted = declared.get(name, NO_SHARDS)
+        wanted = declared.get(name, NO_SHARDS)
+        if spec.numel >= SMALL_ELEMENTS or (spec.numel and wanted != NO_SHARDS):
             if wanted.col_step:
                 wanted = wanted._replace(col_step=wanted.col_step * spec.dtype.elements_per_item)
             grid = default_grid(rows=spec.rows, cols=spec.cols, block_elements=block_elements, shards=wanted)
@@ -221,8 +221,8 @@ def _check_tensor(tensor: TensorSpec) -> None:
         raise LayoutError(f"the shape of {tensor.name!r} has more than {MAX_DIMENSIONS} or negative dimensions")
     if tensor.numel > MAX_TENSOR_ELEMENTS:
         raise LimitError(f"{tensor.name!r} has {tensor.numel} elements; the limit is {MAX_TENSOR_ELEMENTS}")
-    if (tensor.grid is None) != (tensor.numel < SMALL_ELEMENTS):
-        raise LayoutError(f"{tensor.name!r} with {tensor.numel} elements must have a grid iff it is not small")
+    if tensor.grid is None and tensor.numel >= SMALL_ELEMENTS:
+        raise LayoutError(f"{tensor.name!r} has {tensor.numel} elements and no grid; only small tensors are packed")
     if tensor.grid is None:
         return
     period, row_step, col_step = tensor.grid

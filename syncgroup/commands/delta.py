@@ -1,6 +1,7 @@
-"""`syncgroup delta encode|apply|merge|invert|info|verify`: deltas between two checkpoints, without a cluster.
+"""`syncgroup delta encode|apply|merge|invert|info|verify|import|export`: deltas between two checkpoints, no cluster.
 
-Only the words of the command line; the work is in `delta_actions`. Errors of the runtime become sentences here.
+Only the words of the command line; the work is in `delta_actions` and `delta_interop`. Errors of the runtime become
+sentences here.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from pathlib import Path
 from sync_runtime.errors import SyncError
 from syncgroup.actions import Action, add_actions, add_json, sentences
 from syncgroup.commands import delta_actions as actions
+from syncgroup.commands import delta_interop as interop
 
 CODECS = ("auto", "fast", "tight")
 _CHECKPOINT = "a .safetensors file, or a folder of shards with an index"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The six actions."""
+    """The eight actions."""
     add_actions(
         parser,
-        "Make, apply, merge, invert and inspect exact deltas between two checkpoints.",
+        "Make, apply, merge, invert, inspect and convert exact deltas between two checkpoints.",
         (
             Action("encode", "the delta from one checkpoint to another", _encode, actions.encode),
             Action("apply", "the checkpoint that a delta leads to", _apply, actions.apply),
@@ -28,6 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             Action("invert", "the delta that leads back", _invert, actions.invert),
             Action("info", "what a delta holds", _info, actions.info),
             Action("verify", "whether a delta leads from one checkpoint to another", _verify, actions.verify),
+            Action("import", "a delta of another tool as one of ours", _import, interop.import_foreign),
+            Action("export", "a delta of ours as another tool's", _export, interop.export_foreign),
         ),
     )
 
@@ -80,6 +84,16 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", type=Path, metavar="BASE", help=_CHECKPOINT)
     parser.add_argument("delta", type=Path, metavar="DELTA")
     parser.add_argument("new", type=Path, metavar="NEW", help=_CHECKPOINT)
+    _common(parser)
+
+
+def _import(parser: argparse.ArgumentParser) -> None:
+    interop.add_import(parser)
+    _common(parser)
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    interop.add_export(parser)
     _common(parser)
 
 

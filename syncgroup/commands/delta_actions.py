@@ -21,7 +21,8 @@ from sync_runtime.offline.checkpoints import Checkpoint, MappedState, open_check
 from sync_runtime.offline.deltafile import write_file
 from sync_runtime.offline.staging import Comparison, check_base, stage
 from sync_runtime.offline.streams import state_digest, write_diff, write_inverse, write_merge
-from sync_runtime.tensors.bits import gather, scatter
+from sync_runtime.offline.written import stored_ties, write_staged
+from sync_runtime.tensors.bits import gather
 from sync_runtime.tensors.blocks import BlockMap
 from syncgroup.commands.delta_device import write_on_device
 from syncgroup.commands.delta_progress import Progress
@@ -51,6 +52,7 @@ def apply(options: argparse.Namespace) -> int:
     """BASE and a delta to a checkpoint."""
     base, delta = open_checkpoint(options.base), load(options.delta)
     live = MappedState(base, delta.layout)
+    stored_ties(base, delta.layout)
     check_base(delta, state_digest(delta.blocks, live, options.threads))
     staging = Staging(delta.blocks, live)
     stage(delta, staging, options.threads)
@@ -119,10 +121,7 @@ def _write_checkpoint(base: Checkpoint, delta: Delta, staging: Staging, output: 
     """A copy of the base beside the output, the list scattered into it, then one rename."""
     room = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
-        copy = base.copied(room / output.name)
-        state = MappedState(copy, delta.layout, writable=True)
-        for number, staged in staging.staged.items():
-            scatter(delta.blocks.block(number), state, staged.positions, staged.bits)
+        write_staged(base.copied(room / output.name), delta.blocks, staging)
         (room / output.name).replace(output)
     finally:
         shutil.rmtree(room, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Engines: where a model's tensors come from, found by name so that no engine's packages are needed by another's users.
 
-An adapter module has a function `attach(model)` that returns an `Engine`.
+An adapter module has a function `attach(model)` that returns an `Engine`. Engines that find their plug-in themselves
+(vLLM, by an entry point) are not in the registry: they come to us.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from sync_runtime.library.shards import Shard
 
 ENGINES: Mapping[str, str] = {
+    "dtensor": "sync_runtime.library.engines.dtensor",
     "module": "sync_runtime.library.engines.module",
     "transformers": "sync_runtime.library.engines.transformers",
+    "trl": "sync_runtime.library.engines.trl",
 }
 """Adapters by name."""
 

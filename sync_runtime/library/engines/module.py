@@ -40,22 +40,30 @@ class ModuleEngine:
     def _by_memory(self) -> list[tuple[list[str], torch.Tensor]]:
         """Tensors with their names; several where they are one memory seen the same way."""
         found: dict[object, tuple[list[str], torch.Tensor]] = {}
-        for name, tensor in sorted(self._named(), key=lambda pair: pair[0].encode()):
-            memory: object = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-            key = memory if tensor.numel() else name  # empty tensors share the null address and nothing else
-            found.setdefault(key, ([], tensor))[0].append(name)
+        for name, value in self._values():
+            tensor = self._held(name, value)
+            found.setdefault(self._memory(name, value, tensor), ([], tensor))[0].append(name)
         return list(found.values())
 
-    def _named(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, value in _items(self._model):
-            if isinstance(value, Shard):
-                yield name, _checked(name, value.tensor)
-            elif isinstance(value, torch.Tensor):
-                yield name, _checked(name, value)
+    def _values(self) -> Iterator[tuple[str, torch.Tensor | Shard]]:
+        """Everything that travels, by name."""
+        for name, value in sorted(_items(self._model), key=lambda pair: pair[0].encode()):
+            if isinstance(value, torch.Tensor | Shard):
+                yield name, value
             elif not name.endswith(_EXTRA_STATE):
                 raise LayoutError(
                     f"{name!r} is a {type(value).__name__}; a state maps names to torch tensors or shards"
                 )
+
+    def _held(self, name: str, value: torch.Tensor | Shard) -> torch.Tensor:
+        """The memory of this process; raises LayoutError for what cannot travel."""
+        return _checked(name, value.tensor if isinstance(value, Shard) else value)
+
+    def _memory(self, name: str, value: torch.Tensor | Shard, tensor: torch.Tensor) -> object:
+        """What names must share to be tied."""
+        if not tensor.numel():
+            return name  # empty tensors share the null address and nothing else
+        return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _items(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> Iterator[tuple[str, Any]]:
@@ -70,7 +78,7 @@ def _items(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> Iterator[tupl
 def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor).__name__ == "DTensor":
         raise LayoutError(
-            f"{name!r} is spread over ranks (DTensor): give a mapping with a Shard of its local tensor in every rank"
+            f'{name!r} is spread over ranks (DTensor): say `engine="dtensor"`, `rank` and `world_size` in every rank'
         )
     if tensor.device.type == "meta":
         raise LayoutError(f"{name!r} is on the meta device and has no weights yet: load the model first")

@@ -29,7 +29,7 @@ class TransformersEngine(ModuleEngine):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
-        self._inner = _unwrapped(model)
+        self._inner = unwrapped(model)
         _check_model(self._inner)
 
     def _by_memory(self) -> list[tuple[list[str], torch.Tensor]]:
@@ -56,16 +56,17 @@ def engine_copy(model: Model, dtype: torch.dtype) -> Model:
 
 def attach(model: Any) -> Engine:
     """An engine over a Hugging Face model, also one that is wrapped for data parallelism or compiled."""
-    if not isinstance(model, torch.nn.Module) or not hasattr(_unwrapped(model), "config"):
+    if not isinstance(model, torch.nn.Module) or not hasattr(unwrapped(model), "config"):
         raise LayoutError(f"a {type(model).__name__} is no model of transformers; engine 'module' takes any module")
     return TransformersEngine(model)
 
 
-def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The model inside wrappers of data parallelism and of the compiler."""
     if isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
-        return _unwrapped(model.module)
+        return unwrapped(model.module)
     inner = getattr(model, "_orig_mod", None)  # torch.compile's wrapper
-    return _unwrapped(inner) if isinstance(inner, torch.nn.Module) else model
+    return unwrapped(inner) if isinstance(inner, torch.nn.Module) else model
 
 
 def _check_model(model: torch.nn.Module) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sync_runtime import Subscriber
+from sync_runtime import Shard, Subscriber
 from sync_runtime.errors import LayoutError, SidecarLostError, SyncError
 from sync_runtime.library.device_publish import DevicePublisher
 from sync_runtime.library.version import Version
@@ -56,6 +57,21 @@ def test_ranks_publish_the_bytes_of_a_single_rank(tmp_path: Path, ranks: int) ->
     assert versions[:2] == versions[2:]
 
 
+def test_a_rank_that_has_nothing_takes_part_in_every_version(group: InsideGroup) -> None:
+    whole = whole_state()
+    nothing = {name: Shard(one.new_empty(0, *one.shape[1:]), tuple(one.shape)) for name, one in whole.items()}
+    publishers = open_all(group, [whole, nothing], patience=20.0)
+    for step in (1, 2):
+        train_whole(whole, step)
+        first, second = publish_all(publishers, step)
+        assert isinstance(first, Version), first
+        assert (second, first.seq) == (first, step)
+        group.stop("trainer-0")
+        group.start("trainer-0")
+    assert sorted(objects(group)) == ["0-1.fast", "1-2.fast"]
+    close_all(publishers)
+
+
 def test_a_joiner_gets_whole_weights_from_all_ranks(group: InsideGroup) -> None:
     trainer = Trainer(group)
     trainer.published(1)
@@ -66,6 +82,21 @@ def test_a_joiner_gets_whole_weights_from_all_ranks(group: InsideGroup) -> None:
         assert same_state(stranger, trainer.whole)
         follow(subscriber, trainer.published(2).seq)
         assert same_state(stranger, trainer.whole)
+    close_all(trainer.publishers)
+
+
+def test_a_worker_that_codes_itself_follows_where_it_knows_the_trainers_cuts(group: InsideGroup) -> None:
+    trainer = Trainer(group)
+    cuts = json.loads(json.dumps(dict(trainer.publishers[0].cuts)))
+    assert cuts == {"v": [6, 48], "w": [12, 32]}
+    group.start("eu-0")
+    live = whole_state()
+    socket = group.socket("eu-0")
+    with Subscriber(live, socket=socket, coder="library", cuts=cuts) as subscriber:
+        follow(subscriber, trainer.published(1).seq)
+        assert same_state(live, trainer.whole)
+    with pytest.raises(LayoutError, match="'stranger'"):
+        Subscriber(live, socket=socket, coder="library", cuts={"stranger": (1, 1)})
     close_all(trainer.publishers)
 
 

@@ -11,7 +11,7 @@ import yaml
 from sync_runtime.contract.documents import load_resource
 from tests.support.pages import REPOSITORY, Block, blocks, pages, run_block
 
-OWN_TESTS = {"docs/delta.md"}
+OWN_TESTS = {"docs/delta.md", "docs/interop.md"}
 """Pages whose shell blocks are run in order by a test of their own."""
 MARKS = {"runnable", "runnable=cluster"}
 ALL = [block for page in pages() for block in blocks(page)]

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
+from sync_runtime.library.coders import choose_coder
+from sync_runtime.library.cuts import CutEngine, cuts_of
 from sync_runtime.library.engines import attach
 from sync_runtime.library.shards import Shard, part_of
 from sync_runtime.library.weights import Weights
@@ -48,12 +50,42 @@ def test_a_shard_may_be_a_copy_of_another_ranks() -> None:
         (Shard(torch.zeros(200, 512), (300, 512), (150, 0), (150, None)), "outside"),
         (Shard(torch.zeros(150, 512), (300, 512), (-1, 0), (150, None)), "outside"),
         (Shard(torch.zeros(150, 512), (300, 512), (0, 0)), "`step` must say where all ranks cut"),
-        (Shard(torch.zeros(4, 8), (8, 8), (0, 0), (4, None)), "give it whole, in rank 0"),
+        (Shard(torch.zeros(4, 8), (8, 8), (0, 0)), "give it whole, in rank 0"),
     ],
 )
 def test_a_shard_that_does_not_fit_is_refused_with_a_sentence(shard: Shard, sentence: str) -> None:
     with pytest.raises(LayoutError, match=sentence):
         Weights(attach("module", {"w": shard}), world_size=2)
+
+
+def test_a_small_tensor_that_ranks_cut_has_blocks_of_its_own() -> None:
+    def rank_of_three(rank: int) -> Weights:
+        first = min(8, 3 * rank)
+        cut = Shard(torch.zeros(min(3, 8 - first)), (8,), (0, first), (None, 3))
+        return Weights(attach("module", {"cut": cut, "whole": torch.zeros(8)}), rank=rank, world_size=3)
+
+    ranks = [rank_of_three(rank) for rank in range(3)]
+    assert len({one.layout.hash for one in ranks}) == 1
+    assert [one.holding.counted for one in ranks] == [(0, 3), (1,), (2,)]
+    assert [one.holding.copies for one in ranks] == [(), (3,), (3,)]
+
+
+def test_several_ranks_code_themselves_and_whole_tensors_do_not_hang_on_their_cuts() -> None:
+    whole = Weights(attach("module", {"w": Shard(torch.zeros(300, 512), (300, 512), (0, 0), (150, None))}))
+    assert choose_coder(None, whole) == "sidecar"
+    assert choose_coder("library", whole) == "library"
+    assert choose_coder(None, rank_of_two(1)) == "library"
+    with pytest.raises(LayoutError, match="several ranks"):
+        choose_coder("sidecar", rank_of_two(0))
+
+
+def test_cuts_make_the_same_layout_anew() -> None:
+    trainer = rank_of_two(0)
+    plain = {name: torch.zeros(spec.shape) for spec in trainer.layout.tensors for name in [spec.name]}
+    cuts = cuts_of(trainer.layout)
+    assert cuts == {"cols": (256, 200), "norm": (1, 70_000), "rows": (150, 512)}
+    worker = Weights(CutEngine(attach("module", plain), cuts))
+    assert worker.layout.document == trainer.layout.document
 
 
 def test_one_rank_alone_must_hold_everything() -> None:

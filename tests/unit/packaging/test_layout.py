@@ -40,6 +40,6 @@ def test_a_console_script_names_a_function_that_exists(name: str, project: dict[
 
 
 def test_the_extras_are_those_of_the_design(project: dict[str, Any]) -> None:
-    assert set(project["optional-dependencies"]) == {"operator", "sidecar", "library", "examples", "dev"}
+    assert set(project["optional-dependencies"]) == {"operator", "sidecar", "library", "interop", "examples", "dev"}
     assert project["dependencies"] == []
     assert project["requires-python"] == ">=3.11"

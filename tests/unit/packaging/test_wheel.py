@@ -72,5 +72,12 @@ def test_both_commands_start_the_same_function_and_kubectl_finds_its_completion(
 def test_the_wheel_alone_depends_on_nothing(wheel: zipfile.ZipFile) -> None:
     metadata = HeaderParser().parsestr(read(wheel, "METADATA"))
     assert [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line] == []
-    assert set(metadata.get_all("Provides-Extra", [])) == {"operator", "sidecar", "library", "examples", "dev"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "operator",
+        "sidecar",
+        "library",
+        "interop",
+        "examples",
+        "dev",
+    }
     assert metadata["Requires-Python"] == ">=3.11"

@@ -1,0 +1,3 @@
+from tests.support.states import compile_loops
+
+compile_loops()  # at collection: compiling takes longer than a test may
