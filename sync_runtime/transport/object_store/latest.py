@@ -6,6 +6,7 @@ Knows signatures and the seal; what a pointer means is for `fences` and its call
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from sync_runtime.errors import FormatError, SignatureError
 from sync_runtime.identity.errors import BadSignatureError, IdentityError
 from sync_runtime.identity.signing import Signer, TrustedSigners
+from sync_runtime.transport.object_store.errors import StoreError
 from sync_runtime.transport.object_store.names import LATEST
 from sync_runtime.transport.object_store.pointer import (
     MAX_POINTER_BYTES,
@@ -26,6 +28,8 @@ from sync_runtime.transport.object_store.seal import Seal
 
 STORE_PREFIX: Final = b"syncgroup store 1\0"
 """Stands before every signed pointer, so that no other signature by the same key can pass for one."""
+_LOOKS: Final = 8
+"""At a pointer that changes while it is read, before we try again later."""
 
 
 def utc_now() -> datetime.datetime:
@@ -61,13 +65,16 @@ class Latest:
 
         `may_have_ended`: also under a certificate whose only fault is its time, for whoever is about to replace it.
         """
-        fetched = self._store.get(LATEST, self._limit_bytes)
+        fetched = self._settled(self._store.get(LATEST, self._limit_bytes))
         return Tagged(self._judged(fetched, may_have_ended=may_have_ended), fetched.tag)
 
     def read_if_changed(self, tag: str | None) -> Tagged | None:
         """The same; None where it still has this tag."""
         fetched = self._store.get_if_changed(LATEST, tag, self._limit_bytes)
-        return None if fetched is None else Tagged(self._judged(fetched, may_have_ended=False), fetched.tag)
+        if fetched is None:
+            return None
+        fetched = self._settled(fetched)
+        return Tagged(self._judged(fetched, may_have_ended=False), fetched.tag)
 
     def has_changed(self, tag: str | None) -> bool:
         """Whether something else lies there than what has this tag, whatever it is."""
@@ -79,6 +86,21 @@ class Latest:
         parse_pointer(document)  # what no reader could read must not be put
         envelope = pack_pointer(document, pen.sign(document, STORE_PREFIX))
         return self._store.swap(LATEST, bytes(self._seal.close(LATEST, envelope)), tag)
+
+    def _settled(self, fetched: Fetched) -> Fetched:
+        """Bytes and tag of one state. A store may answer with the bytes of one and the tag of the next.
+
+        Whoever replaced that would undo what it has not seen, and whoever waited for a change of the tag would wait for
+        the one after. Most tags are a hash of the bytes and prove it; otherwise two answers in a row must be the same.
+        """
+        for _ in range(_LOOKS):
+            if _names(fetched):
+                return fetched
+            again = self._store.get(LATEST, self._limit_bytes)
+            if (again.tag, bytes(again.data)) == (fetched.tag, bytes(fetched.data)):
+                return again
+            fetched = again
+        raise StoreError("the store's pointer changes whenever it is read")
 
     @property
     def _limit_bytes(self) -> int:
@@ -102,3 +124,9 @@ class Latest:
         if not pointer.signers:
             raise FormatError("the pointer names no signer")
         return pointer
+
+
+def _names(fetched: Fetched) -> bool:
+    """Whether the tag is a hash of the bytes: MD5 in most stores, SHA-256 in our folder. It proves no origin."""
+    hashes = (hashlib.sha256(fetched.data), hashlib.md5(fetched.data, usedforsecurity=False))
+    return any(one.hexdigest() in fetched.tag for one in hashes)

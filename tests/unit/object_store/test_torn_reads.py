@@ -1,0 +1,123 @@
+"""A store that answers with the bytes of one state of `latest` and the tag of the next: nothing is lost or missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sync_runtime.bucket.keys import VersionRef
+from sync_runtime.errors import OldTermError
+from sync_runtime.transport.object_store.errors import StoreConflictError, StoreError
+from sync_runtime.transport.object_store.folder import FolderStore
+from sync_runtime.transport.object_store.names import LATEST
+from sync_runtime.transport.object_store.ports import Fetched
+from tests.support.stores import LINEAGE, Member, TrainerSide
+
+
+class TornStore:
+    """A folder whose tags of `latest` are numbers, and whose next answers may be torn."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = FolderStore(folder)
+        self._states: list[bytes] = []
+        self.torn = 0
+        """How many answers are still to have the bytes of the state before."""
+
+    def get(self, key: str, limit_bytes: int) -> Fetched:
+        found = self._folder.get(key, limit_bytes)
+        if key != LATEST:
+            return found
+        data = bytes(found.data)
+        if self.torn and len(self._states) > 1:
+            self.torn -= 1
+            data = self._states[-2]
+        return Fetched(data, str(len(self._states)))
+
+    def get_if_changed(self, key: str, tag: str | None, limit_bytes: int) -> Fetched | None:
+        return None if tag == str(len(self._states)) else self.get(key, limit_bytes)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._folder.put(key, data)
+
+    def swap(self, key: str, data: bytes, tag: str | None) -> str:
+        if key != LATEST:
+            return self._folder.swap(key, data, tag)
+        if tag != (str(len(self._states)) if self._states else None):
+            raise StoreConflictError(f"{key} has another tag")
+        self._folder.put(key, data)
+        self._states.append(bytes(data))
+        return str(len(self._states))
+
+    def remove(self, keys: Iterable[str]) -> None:
+        self._folder.remove(keys)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        return self._folder.list(prefix)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TornStore:
+    return TornStore(tmp_path / "store")
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Iterator[TrainerSide]:
+    side = TrainerSide.make(tmp_path)
+    with side.spool:
+        yield side
+
+
+def test_a_successor_does_not_undo_a_version_that_it_read_too_early(
+    store: TornStore, trainer: TrainerSide, tmp_path: Path
+) -> None:
+    old = trainer.publisher(store)
+    old.open()
+    trainer.begin(old)
+    trainer.publish(old, 1, size_bytes=1000)
+    successor = TrainerSide.make(tmp_path, term=2, incarnation="ef" * 16, group=trainer.group)
+    new = successor.publisher(store)
+    store.torn = 1
+    assert new.open().head == VersionRef(LINEAGE, 1)
+    with pytest.raises(OldTermError):
+        trainer.publish(old, 2, size_bytes=1000)
+    old.close()
+    new.close()
+    successor.spool.close()
+
+
+def test_a_reader_does_not_wait_for_the_change_after_the_one_it_missed(
+    store: TornStore, trainer: TrainerSide, tmp_path: Path
+) -> None:
+    publisher = trainer.publisher(store)
+    publisher.open()
+    trainer.begin(publisher)
+    member = Member.of(trainer, store, tmp_path / "member")
+    member.follow()
+    trainer.publish(publisher, 1, size_bytes=1000)
+    store.torn = 1
+    member.follow()
+    assert member.held == VersionRef(LINEAGE, 1)
+    member.reader.close()
+    member.spool.close()
+    publisher.close()
+
+
+def test_a_pointer_that_never_settles_is_tried_later(store: TornStore, trainer: TrainerSide, tmp_path: Path) -> None:
+    publisher = trainer.publisher(store)
+    publisher.open()
+    trainer.begin(publisher)
+    member = Member.of(trainer, store, tmp_path / "member")
+    original, flip = store.get, iter(range(10_000))
+
+    def restless(key: str, limit_bytes: int) -> Fetched:
+        found = original(key, limit_bytes)
+        return Fetched(found.data, str(next(flip))) if key == LATEST else found
+
+    store.get = restless  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="changes whenever"):
+        member.reader.poll()
+    member.reader.close()
+    member.spool.close()
+    publisher.close()
