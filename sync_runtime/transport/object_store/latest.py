@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +31,8 @@ STORE_PREFIX: Final = b"syncgroup store 1\0"
 """Stands before every signed pointer, so that no other signature by the same key can pass for one."""
 _LOOKS: Final = 8
 """At a pointer that changes while it is read, before we try again later."""
+_FIRST_PAUSE_S: Final = 0.002
+"""Between two looks, doubled each time."""
 
 
 def utc_now() -> datetime.datetime:
@@ -59,6 +62,8 @@ class Latest:
         self._seal = seal
         self._trusted = trusted
         self._now = now
+        self.tags_are_hashes = False
+        """Whether this store's tags are known to be hashes: bytes that a tag does not fit are then of another state."""
 
     def read(self, *, may_have_ended: bool = False) -> Tagged:
         """What lies there, by a trainer of this group; raises StoreMissingError, SyncError.
@@ -91,13 +96,17 @@ class Latest:
         """Bytes and tag of one state. A store may answer with the bytes of one and the tag of the next.
 
         Whoever replaced that would undo what it has not seen, and whoever waited for a change of the tag would wait for
-        the one after. Most tags are a hash of the bytes and prove it; otherwise two answers in a row must be the same.
+        the one after. Most tags are a hash of the bytes and prove it; in other stores two answers in a row must be the
+        same.
         """
-        for _ in range(_LOOKS):
-            if _names(fetched):
+        for look in range(_LOOKS):
+            if is_hash_of(fetched.tag, fetched.data):
+                self.tags_are_hashes = True
                 return fetched
+            if self.tags_are_hashes:
+                time.sleep(_FIRST_PAUSE_S * (1 << look))
             again = self._store.get(LATEST, self._limit_bytes)
-            if (again.tag, bytes(again.data)) == (fetched.tag, bytes(fetched.data)):
+            if not self.tags_are_hashes and (again.tag, bytes(again.data)) == (fetched.tag, bytes(fetched.data)):
                 return again
             fetched = again
         raise StoreError("the store's pointer changes whenever it is read")
@@ -126,7 +135,7 @@ class Latest:
         return pointer
 
 
-def _names(fetched: Fetched) -> bool:
-    """Whether the tag is a hash of the bytes: MD5 in most stores, SHA-256 in our folder. It proves no origin."""
-    hashes = (hashlib.sha256(fetched.data), hashlib.md5(fetched.data, usedforsecurity=False))
-    return any(one.hexdigest() in fetched.tag for one in hashes)
+def is_hash_of(tag: str, data: bytes | memoryview) -> bool:
+    """Whether a tag is a hash of these bytes: MD5 in most stores, SHA-256 in our folder. It proves no origin."""
+    hashes = (hashlib.sha256(data), hashlib.md5(data, usedforsecurity=False))
+    return any(one.hexdigest() in tag for one in hashes)

@@ -101,8 +101,8 @@ class StorePublisher:
         self._settings = settings
         self._trainer = trainer
         self.place = place_name(trainer.term, secrets.token_hex(OPENING_HEX_DIGITS // 2))
-        latest = Latest(self._store, seal, trusted)
-        self._mover = PointerMover(latest, _writer(trainer, self.place), settings.patience)
+        self._latest = Latest(self._store, seal, trusted)
+        self._mover = PointerMover(self._latest, _writer(trainer, self.place), settings.patience)
         self._uploads = Uploads(self._store, seal, self.place, streams=settings.streams)
         self._lock = threading.Lock()
         self._skips: list[Row] = []
@@ -113,7 +113,7 @@ class StorePublisher:
     def open(self) -> Pointer:
         """Proves the store and claims its pointer; raises StoreUnfitError, StoreForeignError, FenceError."""
         with self._lock:
-            prove_conditions(self._store, self.place, self._settings.patience)
+            self._latest.tags_are_hashes = prove_conditions(self._store, self.place, self._settings.patience)
             return self._mover.claim()
 
     def close(self) -> None:

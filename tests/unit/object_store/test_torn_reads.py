@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from tests.support.stores import LINEAGE, Member, TrainerSide
 
 
 class TornStore:
-    """A folder whose tags of `latest` are numbers, and whose next answers may be torn."""
+    """A folder whose tags of `latest` are numbers, or hashes, and whose next answers may be torn."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, hashes: bool = False) -> None:
         self._folder = FolderStore(folder)
+        self._hashes = hashes
         self._states: list[bytes] = []
         self.torn = 0
         """How many answers are still to have the bytes of the state before."""
@@ -33,22 +35,28 @@ class TornStore:
         if self.torn and len(self._states) > 1:
             self.torn -= 1
             data = self._states[-2]
-        return Fetched(data, str(len(self._states)))
+        return Fetched(data, self._tag)
+
+    @property
+    def _tag(self) -> str:
+        last = self._states[-1] if self._states else b""
+        return hashlib.md5(last, usedforsecurity=False).hexdigest() if self._hashes else str(len(self._states))
 
     def get_if_changed(self, key: str, tag: str | None, limit_bytes: int) -> Fetched | None:
-        return None if tag == str(len(self._states)) else self.get(key, limit_bytes)
+        return None if tag == self._tag else self.get(key, limit_bytes)
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         self._folder.put(key, data)
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str:
-        if key != LATEST:
-            return self._folder.swap(key, data, tag)
-        if tag != (str(len(self._states)) if self._states else None):
+        if key != LATEST:  # turned round, a hash is none
+            turn = slice(None, None, 1 if self._hashes else -1)
+            return self._folder.swap(key, data, None if tag is None else tag[turn])[turn]
+        if tag != (self._tag if self._states else None):
             raise StoreConflictError(f"{key} has another tag")
         self._folder.put(key, data)
         self._states.append(bytes(data))
-        return str(len(self._states))
+        return self._tag
 
     def remove(self, keys: Iterable[str]) -> None:
         self._folder.remove(keys)
@@ -57,9 +65,9 @@ class TornStore:
         return self._folder.list(prefix)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> TornStore:
-    return TornStore(tmp_path / "store")
+@pytest.fixture(params=["numbers", "hashes"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TornStore:
+    return TornStore(tmp_path / "store", hashes=request.param == "hashes")
 
 
 @pytest.fixture
@@ -69,16 +77,18 @@ def trainer(tmp_path: Path) -> Iterator[TrainerSide]:
         yield side
 
 
+@pytest.mark.parametrize(("hashes", "torn"), [(False, 1), (True, 1), (True, 3)])
 def test_a_successor_does_not_undo_a_version_that_it_read_too_early(
-    store: TornStore, trainer: TrainerSide, tmp_path: Path
+    trainer: TrainerSide, tmp_path: Path, hashes: bool, torn: int
 ) -> None:
+    store = TornStore(tmp_path / "store", hashes=hashes)
     old = trainer.publisher(store)
     old.open()
     trainer.begin(old)
     trainer.publish(old, 1, size_bytes=1000)
     successor = TrainerSide.make(tmp_path, term=2, incarnation="ef" * 16, group=trainer.group)
     new = successor.publisher(store)
-    store.torn = 1
+    store.torn = torn
     assert new.open().head == VersionRef(LINEAGE, 1)
     with pytest.raises(OldTermError):
         trainer.publish(old, 2, size_bytes=1000)
