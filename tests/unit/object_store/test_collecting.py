@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,18 +14,6 @@ from sync_runtime.tensors.digest import Digest
 from sync_runtime.transport.object_store.folder import FolderStore
 from sync_runtime.transport.object_store.names import object_path
 from tests.support.stores import LINEAGE, Member, TrainerSide
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "store")
-
-
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[TrainerSide]:
-    side = TrainerSide.make(tmp_path)
-    with side.spool:
-        yield side
 
 
 def test_a_collector_leaves_alone_what_its_own_process_is_putting(

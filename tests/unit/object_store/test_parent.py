@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from sync_runtime.bucket.keys import VersionRef, delta_key
 from sync_runtime.bucket.spool import Spool, StoredObject
@@ -121,18 +119,6 @@ class MemberSide:
                 self.failed.append(reason)
             case _:
                 pass
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "store")
-
-
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[TrainerSide]:
-    side = TrainerSide.make(tmp_path)
-    with side.spool:
-        yield side
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:

@@ -40,18 +40,6 @@ KEY = bytes(range(32))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "store")
-
-
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[TrainerSide]:
-    side = TrainerSide.make(tmp_path)
-    with side.spool:
-        yield side
-
-
-@pytest.fixture
 def member(trainer: TrainerSide, store: FolderStore, tmp_path: Path) -> Iterator[Member]:
     one = Member.of(trainer, store, tmp_path / "member")
     yield one

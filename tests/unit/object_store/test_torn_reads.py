@@ -70,13 +70,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TornStore:
     return TornStore(tmp_path / "store", hashes=request.param == "hashes")
 
 
-@pytest.fixture
-def trainer(tmp_path: Path) -> Iterator[TrainerSide]:
-    side = TrainerSide.make(tmp_path)
-    with side.spool:
-        yield side
-
-
 @pytest.mark.parametrize(("hashes", "torn"), [(False, 1), (True, 1), (True, 3)])
 def test_a_successor_does_not_undo_a_version_that_it_read_too_early(
     trainer: TrainerSide, tmp_path: Path, hashes: bool, torn: int
