@@ -199,6 +199,7 @@ class RolloutWork:
             "connected": self.session.is_connected,
             "waiting": len(tasks.waiting),
             "inHand": len(tasks.in_hand),
+            "revoked": sum(one.revoked is not None for one in tasks.in_hand),
             "unjudged": len(tasks.outbox),
         }
 
