@@ -196,7 +196,7 @@ def test_what_another_hub_made_is_never_touched_though_its_group_has_the_same_na
         seen = group_of(several.hub, team, "twin")
         assert "map the namespace elsewhere" in condition(seen, "Reconciling")["message"]
         assert list(several.children(eu, guests)) == [("configmaps", name)]
-        assert len(several.pods(several.remotes[AP], guests)) == 1, "the other cluster goes on"
+        wait_until(lambda: len(several.pods(several.remotes[AP], guests)) == 1, "the other cluster goes on", PATIENCE_S)
         assert eu.api("GET", f"/api/v1/namespaces/{guests}/configmaps/{name}")[1]["data"] == {"ca.crt": "theirs"}
         eu.kubectl("delete", "configmap", name, "-n", guests)
         wait_condition(several.hub, team, "twin", "Ready", "True", timeout_s=PATIENCE_S)

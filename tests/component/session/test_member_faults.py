@@ -38,6 +38,10 @@ def parent_of(group: InsideGroup, name: str) -> str | None:
     return found
 
 
+def peers_of(group: InsideGroup, name: str) -> list[str]:
+    return [link["peer"] for link in group.ask(name, "/v1/links")["links"]]
+
+
 def test_a_relay_that_comes_back_gets_its_leaf_back(group: InsideGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialler, "LOOK_AROUND_S", 1.0)
     group.start("trainer-0", "eu-1")
@@ -52,8 +56,7 @@ def test_a_relay_that_comes_back_gets_its_leaf_back(group: InsideGroup, monkeypa
         nudge(trained, 0)
         follow(subscriber, publisher.publish().seq)
         assert same_bits(weights, trained)
-        peers = [link["peer"] for link in group.ask("trainer-0", "/v1/links")["links"]]
-        assert peers == ["eu-0"]
+        wait_for(lambda: peers_of(group, "trainer-0") == ["eu-0"], what="the end of the other link")
 
 
 def test_a_second_subscriber_is_refused_and_the_first_goes_on(group: InsideGroup) -> None:
