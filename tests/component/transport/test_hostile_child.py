@@ -291,7 +291,7 @@ def test_a_connection_that_a_member_has_left_does_not_end_the_one_that_it_uses(
             go_on.wait(10)
         return admit(identity, said)
 
-    parent.door.admit = busy  # type: ignore[method-assign]
+    parent.door.admit = busy  # type: ignore[method-assign,assignment]
     said = hello(group, "rollout-9").model_copy(update={"kind": kind})
     left = raw_child(parent.listener.port, client_context(stranger), said)
     endings.callback(left.close)
