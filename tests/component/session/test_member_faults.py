@@ -12,6 +12,7 @@ import pytest
 
 from sync_runtime import Publisher, Subscriber
 from sync_runtime.errors import LocalProtocolError
+from sync_runtime.library.copying import CopySubscriber
 from sync_runtime.session import incoming
 from sync_runtime.transport import dialler
 from syncgroup.cli import main
@@ -97,6 +98,28 @@ def test_versions_that_pile_up_are_activated_as_one(group: InsideGroup) -> None:
         assert subscriber.activate() == version
         assert same_bits(weights, trained)
         assert subscriber.scrub()
+
+
+def test_a_version_is_activated_before_its_sidecar_has_heard_that_it_is_staged(
+    group: InsideGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.start("trainer-0", "eu-0")
+    trained, weights = small_model(), small_model()
+
+    def late(_: CopySubscriber) -> None:
+        time.sleep(0.3)  # a thread that was not given the processor, between staging and saying so
+
+    with (
+        Publisher(trained, socket=group.socket("trainer-0")) as publisher,
+        Subscriber(weights, socket=group.socket("eu-0")) as subscriber,
+    ):
+        monkeypatch.setattr(CopySubscriber, "share", late)
+        for step in range(3):
+            nudge(trained, step)
+            version = publisher.publish(step=step)
+            wait_for(lambda: subscriber.staged == version, what="the version")  # noqa: B023
+            assert subscriber.activate() == version
+            assert same_bits(weights, trained)
 
 
 def test_a_member_that_joins_in_the_middle_of_a_version_is_level_with_the_next(group: InsideGroup) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sync_runtime import Publisher, Subscriber
-from tests.component.session.test_delivery import follow
+from tests.support.following import follow
 from tests.support.groups import TRAINER, Group, Member
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
