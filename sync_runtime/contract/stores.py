@@ -66,6 +66,7 @@ def secret_problem(url: str, data: Mapping[str, bytes]) -> str | None:
     ways = _NEEDED[prefix]
     if any(set(way) <= held for way in ways) or (not ours and GROUP_KEY in data):
         return None
-    nearest = min(ways, key=lambda way: (len(set(way) - held), len(way)))
+    signed = [way for way in ways if not way[-1].endswith("_SKIP_SIGNATURE")]
+    nearest = max(signed, key=lambda way: len(set(way) & held))
     missing = ", ".join(key for key in nearest if key not in held)
     return f"it has no {missing}: add what {urlsplit(url).scheme}:// stores are opened with"

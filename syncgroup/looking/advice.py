@@ -130,8 +130,7 @@ REASONS: Final[dict[str, Advice]] = {
         (_EDIT, _SIDECAR),
     ),
     reasons.STORE_AHEAD: Advice(
-        "the store holds later versions than the trainer's spool, which is an old copy: start from weights that begin a "
-        "new lineage",
+        "the store holds later versions than the trainer's spool, an old copy: start from weights that begin a lineage",
         (_SIDECAR,),
     ),
     reasons.STORE_DAMAGED: Advice("bytes in the object store are not what was put there", (_SIDECAR,)),
