@@ -45,6 +45,7 @@ T = TypeVar("T")
 _SCHEMES: Final = ("s3", "gs", "az", "http", "https")
 _MAX_CREDENTIAL_BYTES: Final = 64 << 10
 _CLOCK_SIGNS: Final = ("RequestTimeTooSkewed", "RequestExpired")
+_STRANGER_SIGNS: Final = ("InvalidAccessKeyId",)
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER: Final = {"Cache-Control": "no-cache"}
@@ -208,6 +209,10 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        if any(
+            sign in str(error) for sign in _STRANGER_SIGNS
+        ):  # some servers answer 404 to a key that they do not know
+            raise StoreDeniedError(f"the store does not know our access key, at {what}") from error
         raise StoreMissingError(f"there is no {what} in the store") from error
     except (AlreadyExistsError, PreconditionError) as error:
         raise StoreConflictError(f"{what} is not what it was when it was read") from error
