@@ -129,8 +129,7 @@ class StoreSecrets:
                 raise
             return before
         data = {key: value for key, value in _mapping(found.get("data")).items() if isinstance(value, str)}
-        used = used_keys(store.url, data)
-        return StoreSecret(ref.name, {key: data[key] for key in used}, frozenset(data) - frozenset(used))
+        return StoreSecret(ref.name, {key: data[key] for key in used_keys(store.url, data)})
 
     async def _copy(self, observation: Observation, name: str, before: ChildView | None) -> ChildView | None:
         """Our own copy; what somebody else has put under its name is none."""

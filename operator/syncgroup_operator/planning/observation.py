@@ -172,8 +172,6 @@ class StoreSecret:
     name: str
     data: Mapping[str, str] | None = field(default=None, repr=False)
     """Base64 by key, those that the store reads; None: there is no such Secret."""
-    others: frozenset[str] = frozenset()
-    """Names of keys that the store does not read."""
     denied: str = ""
     """Why the operator may not read it."""
 

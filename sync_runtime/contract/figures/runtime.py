@@ -163,11 +163,11 @@ STORE_SEQ: Final = Figure(
     "syncgroup_store_seq", "gauge", "versions", "Number of the newest version in the object store, as known here."
 )
 STORE_OBJECTS: Final = Figure(
-    "syncgroup_store_objects_total", "counter", "1", "Objects `put` into the store, or `fetched` from it.", ("way",)
+    "syncgroup_store_objects_total", "counter", "1", "Versions `put` into the store, or objects `fetched`.", ("way",)
 )
-STORE_BYTES: Final = Figure("syncgroup_store_bytes_total", "counter", "bytes", "Bytes of these objects.", ("way",))
+STORE_BYTES: Final = Figure("syncgroup_store_bytes_total", "counter", "bytes", "Bytes of these.", ("way",))
 STORE_SECONDS: Final = Figure(
-    "syncgroup_store_busy_seconds_total", "counter", "seconds", "Time spent on these objects.", ("way",)
+    "syncgroup_store_busy_seconds_total", "counter", "seconds", "Time spent on these.", ("way",)
 )
 STORE_FAILURES: Final = Figure(
     "syncgroup_store_failures_total",
