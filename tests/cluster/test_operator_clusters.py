@@ -260,7 +260,7 @@ def test_the_secret_of_an_object_store_follows_its_group_through_all_clusters(
         keys = {"AWS_ACCESS_KEY_ID": "who", "AWS_SECRET_ACCESS_KEY": "old"}
         write_secret(several, number, **keys, AWS_SESSION_TOKEN="brief", unrelated="stays at home")
         wait_until(lambda: holds(**keys, AWS_SESSION_TOKEN="brief"), "the copies", PATIENCE_S)
-        wait_until(lambda: several.pods(several.remotes[EU], guests), "the members' pods", PATIENCE_S)
+        wait_until(lambda: bool(several.pods(several.remotes[EU], guests)), "the members' pods", PATIENCE_S)
         wait_until(lambda: _reason(several, team, "Ready") == "StoreUnproved", "nobody has opened it", PATIENCE_S)
         report["store"] = {"objects": 3, "seq": 3, "rateBitsPerSecond": 10**9}
         seen = wait_condition(several.hub, team, "stored", "Ready", "True", timeout_s=PATIENCE_S)

@@ -42,7 +42,7 @@ def sync(url: str = "s3://weights", **store: Any) -> dict[str, Any]:
 
 
 def stored(secret: StoreSecret | None = SECRET, **changes: Any) -> Observation:
-    store = {} if secret is None else {"secretRef": {"name": "credentials"}}
+    store: dict[str, Any] = {} if secret is None else {"secretRef": {"name": "credentials"}}
     return observation(group(sync=sync(**store)), store_secret=secret, **changes)
 
 
