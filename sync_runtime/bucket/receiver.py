@@ -67,9 +67,11 @@ class ObjectReceiver:
             self._check_open()
             if not self._is_new(bucket):
                 return False
-            self._data.file.write(data, offset)
+            file = self._data.file
+            file.write(data, offset)
             self._note(bucket)
-            return True
+        file.hurry(offset, len(data))  # while the network brings the rest
+        return True
 
     def have(self) -> list[tuple[int, int]]:
         """The kept buckets as [from, to) ranges."""

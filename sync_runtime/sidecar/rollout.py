@@ -25,7 +25,8 @@ from sync_runtime.session.weights import EngineContext
 from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
-from sync_runtime.sidecar.store import follower_of, follows_store
+from sync_runtime.sidecar.store import book_of, follower_of, follows_store
+from sync_runtime.sidecar.store_book import StoreBook
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.tracing import received_attributes
 from sync_runtime.sidecar.work import RolloutWork
@@ -89,8 +90,10 @@ class Rollout:
         )
         hello = self._hello()
         self._follower: StoreFollower | None = None
+        self.store_book: StoreBook | None = None
         if follows_store(sidecar.plans):
-            self._follower = follower_of(sidecar, self.receiver.sink)
+            self.store_book = book_of(sidecar, "fetched")
+            self._follower = follower_of(sidecar, self.receiver.sink, self.store_book)
         self._dialler = Dialler(
             [] if self._follower is not None else sidecar.plans.parents(),
             tls=sidecar.identity.client_context,

@@ -22,6 +22,7 @@ from syncgroup_operator.manifests.parts import Part, parts_of
 from syncgroup_operator.manifests.quantities import exceeds
 from syncgroup_operator.planning.observation import Observation
 from syncgroup_operator.planning.problems import TemplateProblem
+from syncgroup_operator.planning.stores import store_problems
 
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 MAX_PROBLEMS: Final = 100
@@ -199,6 +200,7 @@ def _sharing_problems(
 
 def _group_problems(observation: Observation) -> Iterator[TemplateProblem]:
     spec = observation.group.spec
+    yield from store_problems(observation)
     for key in spec.trainer.exposure.annotations:
         if key.startswith(OUR_PREFIX):
             yield TemplateProblem(
