@@ -21,6 +21,8 @@ from sync_runtime.session.members import EngineSession
 from sync_runtime.session.ranks.subscribing import EngineRanks
 from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import place
+from sync_runtime.session.served import FolderEngine
+from sync_runtime.session.stager import Stager
 from sync_runtime.session.weights import EngineContext
 from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
@@ -59,6 +61,11 @@ class Rollout:
         self._sync = SyncTimes()
         self._files = files
         self._term = sidecar.versions.fence.term
+        self._folder: FolderEngine | None = None
+        if settings.served_folder is not None and settings.served_base is not None:
+            self._folder = FolderEngine(
+                settings.served_folder, settings.served_base, sidecar.spool, settings.served_grace_s
+            )
         self.engine = EngineSession(
             EngineContext(
                 spool=sidecar.spool,
@@ -68,7 +75,8 @@ class Rollout:
                 changed=self._changed,
                 timed=self._timed,
                 spawn=sidecar.spawn,
-            )
+            ),
+            Stager if self._folder is None else self._folder.stager,
         )
         self.libraries = EngineRanks(self.engine)
         self.receiver = ReceiverSession(
@@ -128,6 +136,8 @@ class Rollout:
         if self._follower is not None:
             self._follower.start()
         self.work.start()
+        if self._folder is not None:
+            self._sidecar.spawn(self._folder.run(self.engine))
 
     async def close(self) -> None:
         """Hangs up and ends what is being committed."""
