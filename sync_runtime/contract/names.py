@@ -100,6 +100,8 @@ TRUST_DIR: Final = "/run/syncgroup-trust"
 """The trust bundle as the kubelet keeps it up to date: a mounted ConfigMap with `ca.crt`."""
 TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a folder, no secret
 """Mounted in the sidecar only: `token`, bound to the pod, and `ca.crt` of the API server."""
+SERVED_DIR: Final = "/var/lib/syncgroup/served"
+"""Where the sidecar sees the volume of a served folder."""
 PLAN_PATH: Final = f"{IDENTITY_DIR}/plan.json"
 """Where a sidecar in a pod keeps its plan: in memory that no other container sees."""
 TMP_DIR: Final = "/tmp"  # noqa: S108 the sidecar's own volume

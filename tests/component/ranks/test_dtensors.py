@@ -22,7 +22,7 @@ from tests.component.ranks.publishers import objects
 from tests.support.children import child, line_of
 from tests.support.device_models import State, same_state
 from tests.support.following import follow
-from tests.support.groups import TRAINER, Member
+from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.inside import InsideGroup
 from tests.support.mesh_models import WIRE, Net, whole_state
 
@@ -49,8 +49,10 @@ def ask() -> Iterator[Ask]:
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[InsideGroup]:
-    with InsideGroup(tmp_path, [TRAINER, LEAF], ringBytes=1 << 20) as made:
-        made.start("trainer-0")
+    with InsideGroup(tmp_path, [TRAINER, LEAF], ringBytes=1 << 20, codec="Tight") as made:
+        made.start_all()
+        distributor = made.sidecars["trainer-0"].distributor
+        wait_for(lambda: made.call(lambda: distributor.wants_codec("tight")), what="a link that wants tight")
         yield made
 
 
@@ -68,10 +70,10 @@ def layout_of(group: InsideGroup) -> Layout:
     return parse_layout(document)
 
 
-def single_process(layout: Layout, states: list[State]) -> list[Delta]:
+def single_process(layout: Layout, states: list[State], codec: str) -> list[Delta]:
     """What one process that has everything makes of the states, on the same grid."""
     bits = [{name: as_bits(one) for name, one in state.items()} for state in states]
-    return [diff(old, new, codec="fast", layout=layout) for old, new in pairwise(bits)]
+    return [diff(old, new, codec=codec, layout=layout) for old, new in pairwise(bits)]
 
 
 def as_bits(tensor: torch.Tensor) -> BitTensor:
@@ -101,7 +103,6 @@ def test_ranks_publish_their_own_parts_and_a_plain_model_follows(
     versions = answers[0]["versions"]
     assert all(one["versions"] == versions for one in answers)
     published = objects(group)
-    group.start("eu-0")
     with Subscriber(model, socket=group.socket("eu-0")) as subscriber:
         follow(subscriber, steps)  # from version 0: it has the weights that the ranks began with, and none are sent
         assert subscriber.version is not None
@@ -111,9 +112,11 @@ def test_ranks_publish_their_own_parts_and_a_plain_model_follows(
     assert same_state(live, states[-1])
     layout = layout_of(group)
     assert dict(layout.tied) == TIED
-    alone = single_process(layout, states)
-    assert [str(one.target.digest) for one in alone] == [one["digest"] for one in versions]
-    assert {f"{at}-{at + 1}.fast": bytes(one.object) for at, one in enumerate(alone)} == published
+    alone = {codec: single_process(layout, states, codec) for codec in ("fast", "tight")}
+    assert [str(one.target.digest) for one in alone["fast"]] == [one["digest"] for one in versions]
+    assert published == {
+        f"{at}-{at + 1}.{codec}": bytes(one.object) for codec, made in alone.items() for at, one in enumerate(made)
+    }
 
 
 def test_a_tensor_that_ranks_cut_in_the_middle_is_refused_in_every_rank(

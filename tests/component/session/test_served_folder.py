@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="torch is not installed: the trainer is made with it")
-pytest.importorskip("transformers", reason="transformers is not installed: it is the reader here")
-
+import torch
 from transformers import AutoModelForCausalLM
 
 from sync_runtime import Publisher, Subscriber

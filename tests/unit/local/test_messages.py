@@ -28,6 +28,7 @@ SAMPLES: tuple[m.Message, ...] = (
     m.Scrub(D, 4, None, (), True), m.Scrubbed(False, ((0, 3), (5, 6))), m.Blocks(((1, 2),)),
     m.Anchor(D, 4, ((1, 2),)), m.Note(None, {}), m.Note(120, {"x": 1}), m.Head(D, 9, D, 3), m.Known(D, 2, D, None),
     m.Part(((0, 2),), ((2, 3),), D * 3), m.Share(D), m.Recheck(),
+    m.Recode("tight"), m.Histograms(), m.Tables("00ff00ff" * 2),
 )  # fmt: skip
 
 
