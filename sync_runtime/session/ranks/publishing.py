@@ -188,7 +188,8 @@ class PublisherRanks(RanksDoor):
             failure = error
         self._round = self._running = None
         is_tight = self._tables is not None  # fast objects have none
-        self._forget_tables()
+        if is_tight:
+            self._forget_tables()
         if failure is None:
             return
         if is_tight:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,70 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
-from sync_runtime import Publisher, Subscriber
+from sync_runtime import Subscriber
 from sync_runtime.errors import SyncError
 from sync_runtime.offline.checkpoints import open_checkpoint
 from sync_runtime.offline.served.copies import NOTE, read_note
 from sync_runtime.offline.served.folder import CURRENT
-from tests.support.groups import TRAINER, Member, wait_for
+from tests.support.children import REPOSITORY
+from tests.support.groups import TRAINER, wait_for
 from tests.support.inside import InsideGroup
 from tests.support.language_models import tiny_llama
+from tests.support.served_runs import LEAF, SHARD, Run, content, same, saved, train
 
 pytestmark = pytest.mark.timeout(120)
-LEAF = Member("eu-0", "eu", ("trainer-0",), served=("served", "base"))
 SWAPS = 30
-
-
-def bits_of(model: Any) -> dict[str, Any]:
-    return {name: one.detach().view(torch.int16).clone() for name, one in model.state_dict().items()}
-
-
-def same(model: Any, other: Any) -> bool:
-    mine, theirs = bits_of(model), bits_of(other)
-    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
-
-
-def train(model: Any, step: int) -> None:
-    with torch.no_grad():
-        for at, one in enumerate(model.parameters()):
-            one.view(torch.int16).reshape(-1)[(step + at) % 5 :: 7 + step % 3] += 1
-
-
-class Run:
-    """A trainer, and a member that serves a folder."""
-
-    def __init__(self, folder: Path, group: InsideGroup, *, tied: bool = True, engine: str = "transformers") -> None:
-        self.group, self.served = group, folder / "served"
-        self.model = tiny_llama(tied=tied).to(torch.bfloat16)
-        self.model.save_pretrained(folder / "base", max_shard_size="12KB")
-        group.start("trainer-0")
-        self.publisher = self.opened(engine)
-
-    def opened(self, engine: str = "transformers") -> Publisher:
-        return Publisher(self.model, engine=engine, socket=self.group.socket("trainer-0"))
-
-    @property
-    def path(self) -> Path:
-        return (self.served / CURRENT).resolve()
-
-    def loaded(self) -> Any:
-        return AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.bfloat16)
-
-    def publish(self, step: int) -> int:
-        train(self.model, step)
-        return self.publisher.publish(step=step).seq
-
-    def reaches(self, seq: int) -> None:
-        """Both the folder and the report say so."""
-
-        def there() -> bool:
-            version = self.group.ask("eu-0", "/v1/status")["report"]["version"]
-            held = read_note(self.path) if (self.served / CURRENT).exists() else None
-            return version is not None and held is not None and version["seq"] == seq == held.seq
-
-        wait_for(there, 30, what=f"version {seq} in the folder")
 
 
 @pytest.fixture
@@ -119,7 +67,7 @@ def test_a_folder_that_waits_for_readers_takes_all_versions_in_one_step(tmp_path
 
 def test_a_base_of_other_weights_is_brought_level_by_whole_ones(tmp_path: Path, group: InsideGroup) -> None:
     run = Run(tmp_path, group)
-    tiny_llama(seed=5).to(torch.bfloat16).save_pretrained(tmp_path / "other", max_shard_size="12KB")
+    tiny_llama(seed=5).to(torch.bfloat16).save_pretrained(tmp_path / "other", max_shard_size=SHARD)
     for file in (tmp_path / "base").iterdir():
         file.unlink()
     for file in (tmp_path / "other").iterdir():
@@ -205,7 +153,7 @@ def test_a_member_with_a_served_folder_has_no_other_engine(tmp_path: Path, group
 def test_a_reader_at_any_moment_finds_one_whole_version(tmp_path: Path, group: InsideGroup) -> None:
     run = Run(tmp_path, group)
     group.start("eu-0")
-    published = {0: _content(tmp_path / "base")}
+    published = {0: content(tmp_path / "base")}
     wait_for((run.served / CURRENT).exists, what="the folder")
     seen: list[int] = []
     stop = threading.Event()
@@ -214,14 +162,14 @@ def test_a_reader_at_any_moment_finds_one_whole_version(tmp_path: Path, group: I
         while not stop.is_set():
             path = run.path
             try:
-                content = _content(path)
+                found = content(path)
             except FileNotFoundError:
                 continue  # it came too late for this version, and finds the next one
-            seen.append(int(path.name[:8]) if published.get(int(path.name[:8])) == content else -1)
+            seen.append(int(path.name[:8]) if published.get(int(path.name[:8])) == found else -1)
 
     for step in range(1, SWAPS + 1):
         train(run.model, step)
-        published[step] = _saved(run.model, tmp_path / "now")
+        published[step] = saved(run.model, tmp_path / "now")
         if step == 1:
             reader = threading.Thread(target=read)
             reader.start()
@@ -233,17 +181,6 @@ def test_a_reader_at_any_moment_finds_one_whole_version(tmp_path: Path, group: I
     assert len(set(seen)) > SWAPS // 3
     assert sorted(seen) == seen
     run.publisher.close(0.0)
-
-
-def _saved(model: Any, folder: Path) -> dict[str, bytes]:
-    model.save_pretrained(folder, max_shard_size="12KB")
-    return _content(folder)
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    """All shards as files, read one after the other with a pause, as slow readers do."""
-    names = [name for name in sorted(os.listdir(folder)) if name.endswith(".safetensors")]
-    return {name: (folder / name).read_bytes() for name in itertools.islice(names, 8)}
 
 
 def test_a_sidecar_that_starts_again_serves_on_from_its_digest(tmp_path: Path, group: InsideGroup) -> None:
@@ -259,4 +196,16 @@ def test_a_sidecar_that_starts_again_serves_on_from_its_digest(tmp_path: Path, g
     stored = [one.key for one in group.sidecars["eu-0"].spool.objects()]
     assert sum(key.is_anchor for key in stored) <= 1, "its digest was known again: no second set of whole weights"
     assert (run.path / NOTE).exists()
+    run.publisher.close(0.0)
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, group: InsideGroup) -> None:
+    run = Run(tmp_path, group)
+    group.start("eu-0")
+    run.reaches(run.publish(1))
+    page = (REPOSITORY / "docs/engines.md").read_text()
+    (block,) = [text for text in page.split("```") if text.startswith("python") and "realpath" in text]
+    found: dict[str, Any] = {}
+    exec(block.removeprefix("python").replace("/models/served", str(run.served)), found)  # noqa: S102 -- our own page
+    assert same(found["model"], run.model)
     run.publisher.close(0.0)
