@@ -127,7 +127,7 @@ class DevicePublisher:
         """Histograms of this rank's part of the version that was encoded last."""
         with on_device(self._weights.device), enough_memory():
             words = self._tight_encoder().count().words.cpu().numpy()
-        yield memoryview(words.astype("<i8", copy=False)).cast("B")
+        yield memoryview(words.astype("<i8", copy=False).tobytes())
 
     def recode(self, tables: bytes | None) -> Encoded:
         """Codes the same lists once more: their old bits are the snapshot's, which has not advanced yet."""

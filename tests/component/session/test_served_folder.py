@@ -15,6 +15,7 @@ from sync_runtime.errors import SyncError
 from sync_runtime.offline.checkpoints import open_checkpoint
 from sync_runtime.offline.served.copies import NOTE, read_note
 from sync_runtime.offline.served.folder import CURRENT
+from sync_runtime.sidecar.rollout import Rollout
 from tests.support.children import REPOSITORY
 from tests.support.groups import TRAINER, wait_for
 from tests.support.inside import InsideGroup
@@ -56,8 +57,10 @@ def test_a_folder_that_waits_for_readers_takes_all_versions_in_one_step(tmp_path
     with next(older.glob("*.safetensors")).open("rb"):
         for step in (3, 4, 5):
             run.publish(step)
-        wait_for(lambda: group.sidecars["eu-0"].versions.head.seq == 5, what="the news of version 5")
-        assert read_note(run.path).seq == 2
+        wait_for(lambda: getattr(group.sidecars["eu-0"].versions.head, "seq", 0) == 5, what="the news of version 5")
+        held = read_note(run.path)
+        assert held is not None
+        assert held.seq == 2
     run.reaches(5)
     assert same(run.loaded(), run.model)
     names = sorted(one.name[:8] for one in run.served.iterdir() if one.is_dir() and not one.is_symlink())
@@ -105,7 +108,10 @@ def test_bits_that_rot_are_found_and_put_right(tmp_path: Path, group: InsideGrou
         file.seek(entry.begin)
         file.write(b"\xff\xff")
     assert not same(run.loaded(), run.model)
-    group.call(lambda: group.sidecars["eu-0"].role.engine.scrubs.request(1))
+    role = group.sidecars["eu-0"].role
+    assert isinstance(role, Rollout)
+    engine = role.engine
+    group.call(lambda: engine.scrubs.request(1))
     wait_for(lambda: same(run.loaded(), run.model), 30, what="a repair")
     run.reaches(run.publish(2))
     assert same(run.loaded(), run.model)
