@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -131,6 +132,8 @@ def readers_of(folder: Path) -> Readers:
 def _readers_of(path: Path) -> Readers:
     handle = os.open(path, os.O_RDONLY)
     try:
+        # Whoever opens the file right now breaks the lease, of which the kernel tells by SIGIO: that would end us.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
