@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from triton.runtime.interpreter import InterpretedFunction
-
 from sync_runtime.codec.gpu.fast_kernels import fast_measure
 from sync_runtime.errors import LayoutError
 from sync_runtime.library.coders import PublishCoder
@@ -32,7 +30,7 @@ def make_subscriber(weights: Weights, between: Callable[[], None]) -> DeviceSubs
 
 def _check_device(weights: Weights) -> None:
     """Kernels run where the weights are, and a CPU has none but under Triton's interpreter, which tests use."""
-    if weights.device.type != "cpu" or isinstance(fast_measure, InterpretedFunction):
+    if weights.device.type != "cpu" or type(fast_measure).__name__ == "InterpretedFunction":
         return
     if weights.is_part:
         raise LayoutError(
