@@ -101,13 +101,13 @@ class PublishSession:
                 farewell = connection.farewell(channel, FAREWELL_S) if self._ranks > 1 else None
                 raise error if farewell is None else SidecarLostError(f"{farewell}; all ranks open again") from error
             share = self._share_of(done.digest)
+            self.version = version = Version(done.lineage, done.seq, done.digest, step)
             try:
                 if connection.replies.recode:
                     self._send_tight(channel, replace(request, codec="tight"))
             finally:
                 self._coder.published(share)
-            self.version = Version(done.lineage, done.seq, done.digest, step)
-            return self.version
+            return version
 
     def _send_version(self, channel: Channel, request: Publish, encode: Callable[[], Encoded]) -> None:
         """One of several ranks begins before it encodes: where that fails, the others hear of it."""
