@@ -142,6 +142,15 @@ def parse_term(text: str) -> int:
     return int(text)
 
 
+def parse_grace_s(text: str) -> int:
+    """How long a served version that was replaced is left to readers, as the operator writes it."""
+    if not text.isdecimal() or int(text[:8]) > MAX_GRACE_S:
+        raise SettingsError(
+            f"{names.ENV_SERVED_GRACE} is {text!r:.40}; it must be a number of seconds up to {MAX_GRACE_S}"
+        )
+    return int(text)
+
+
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """The settings of a sidecar in a pod."""
 
@@ -161,12 +170,6 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         text = environment.get(name) or str(usual)
         if not text.isdecimal() or not 0 < int(text[:20]) <= MAX_SIZE_BYTES:
             raise SettingsError(f"{name} is {text!r:.40}; it must be a number of bytes")
-        return int(text)
-
-    def grace_s(name: str) -> int:
-        text = environment.get(name) or str(DEFAULT_GRACE_S)
-        if not text.isdecimal() or int(text[:8]) > MAX_GRACE_S:
-            raise SettingsError(f"{name} is {text!r:.40}; it must be a number of seconds up to {MAX_GRACE_S}")
         return int(text)
 
     def address(name: str, port: int) -> Address:
@@ -204,5 +207,5 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         store_secret_dir=optional_folder(names.ENV_STORE_SECRET_DIR),
         served_folder=optional_folder(names.ENV_SERVED_FOLDER),
         served_base=optional_folder(names.ENV_SERVED_BASE),
-        served_grace_s=grace_s(names.ENV_SERVED_GRACE),
+        served_grace_s=parse_grace_s(environment.get(names.ENV_SERVED_GRACE) or str(DEFAULT_GRACE_S)),
     )
