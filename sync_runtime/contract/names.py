@@ -105,6 +105,8 @@ TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105
 """Mounted in the sidecar only: `token`, bound to the pod, and `ca.crt` of the API server."""
 STORE_SECRET_DIR: Final = "/run/syncgroup-store"  # noqa: S105 a folder, no secret
 """The object store's credentials, mounted in the sidecar only; the kubelet keeps them up to date."""
+SERVED_DIR: Final = "/var/lib/syncgroup/served"
+"""Where the sidecar sees the volume of a served folder."""
 PLAN_PATH: Final = f"{IDENTITY_DIR}/plan.json"
 """Where a sidecar in a pod keeps its plan: in memory that no other container sees."""
 TMP_DIR: Final = "/tmp"  # noqa: S108 the sidecar's own volume
@@ -147,6 +149,12 @@ ENV_STORE_SECRET_DIR: Final = f"{ENV_PREFIX}STORE_SECRET_DIR"
 """Where the Secret of the object store is mounted; not set: the pod's own cloud identity."""
 ENV_GPU_ACCESS: Final = f"{ENV_PREFIX}GPU_ACCESS"
 """In the sidecar and in the user's container, with `gpuAccess: CudaIpc` only."""
+ENV_SERVED_FOLDER: Final = f"{ENV_PREFIX}SERVED_FOLDER"
+"""In a rollout's sidecar: where a checkpoint folder is kept level with the group (`current` in it)."""
+ENV_SERVED_BASE: Final = f"{ENV_PREFIX}SERVED_BASE"
+"""The checkpoint folder that it is made from."""
+ENV_SERVED_GRACE: Final = f"{ENV_PREFIX}SERVED_GRACE_SECONDS"
+"""How long a version that was replaced there is left to readers that are between two files."""
 ENV_GPU_WORKER_SOCKET: Final = f"{ENV_PREFIX}GPU_WORKER_SOCKET"
 """For a process whose GPU worker does not listen beside the sidecar."""
 

@@ -24,7 +24,7 @@ from sync_runtime.local.link import Library
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.position import newest_whole, next_step
 from sync_runtime.session.scrub import Scrubber, ScrubContext
-from sync_runtime.session.stager import Stager, is_step
+from sync_runtime.session.stager import Stager, StagerOf, is_step
 from sync_runtime.session.weights import EngineContext, EngineWeights, OpenIntake
 
 _log = logging.getLogger(__name__)
@@ -35,11 +35,11 @@ HANDOVER_S, LOST_HANDOVER_S, HANDOVER_POLL_S = 1.0, 10.0, 0.01
 class EngineSession:
     """One engine's library at a time."""
 
-    def __init__(self, context: EngineContext) -> None:
+    def __init__(self, context: EngineContext, stager: StagerOf = Stager) -> None:
         self._context = context
         self._machine = service_machine()
         self._weights = EngineWeights(context.spool)
-        self._stager = Stager(self._weights, context.versions)
+        self._stager = stager(self._weights, context.versions)
         parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
         self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance, tell=self._tell))
         self._library: Library | None = None

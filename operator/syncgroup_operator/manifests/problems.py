@@ -36,6 +36,8 @@ _OURS: Final = {
     "hostNetwork": "two members on one node would want the same ports",
 }
 """Fields of a pod that a template must leave to the operator, and why."""
+_READ_ONLY: Final = ("configMap", "secret", "downwardAPI", "projected", "image")
+"""Kinds of volumes that nobody in the pod writes to."""
 
 
 def problems_of(observation: Observation) -> tuple[TemplateProblem, ...]:
@@ -70,6 +72,7 @@ def _part_problems(observation: Observation, part: Part) -> Iterator[TemplatePro
     yield from _pod_problems(field, spec)
     yield from _service_account_problems(observation, part)
     yield from _region_problems(part)
+    yield from _served_problems(part)
     index = user_container_index(part)
     if index is None:
         yield _no_container(part)
@@ -160,6 +163,22 @@ def _region_problems(part: Part) -> Iterator[TemplateProblem]:
                 f"no node of the fallback {place.cluster}/{place.region} has this label: remove it, the operator "
                 "chooses nodes of the right region by the same label",
             )
+
+
+def _served_problems(part: Part) -> Iterator[TemplateProblem]:
+    """A folder can only be served in a volume that the pod has, and that can be written."""
+    served = part.served
+    if served is None:
+        return
+    field, found = f"{part.field}.servedFolder.volume", items(part.template.spec, "volumes")
+    volume = next((one for one in found if one.get("name") == served.volume), None)
+    if volume is None:
+        there = ", ".join(str(one.get("name")) for one in found[:8]) or "none"
+        message = f"the template has no volume {served.volume} (it has {there}): add it, or name another"
+        yield TemplateProblem(reasons.TEMPLATE_CONFLICT, field, message)
+    elif any(volume.get(kind) for kind in _READ_ONLY):
+        message = f"the volume {served.volume} cannot be written: use an emptyDir or a claim, and copy the base into it"
+        yield TemplateProblem(reasons.TEMPLATE_CONFLICT, field, message)
 
 
 def _sharing_problems(
