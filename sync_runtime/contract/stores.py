@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from sync_runtime.contract.sync import ObjectStore
 
@@ -35,14 +34,15 @@ _NEEDED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {"AWS_": _AWS, "GOOG
 def address_of(store: ObjectStore, namespace: str, name: str) -> str:
     """A store with the prefix of a group, for people: `s3://bucket/prefix`."""
     prefix = store.prefix or f"{namespace}/{name}"
-    parts = urlsplit(store.url)
-    host = parts.netloc.rpartition("@")[2]  # whatever stands before it is nobody's business
-    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{prefix}"
+    scheme, _, rest = store.url.partition("://")
+    host, slash, path = rest.partition("/")
+    host = host.rpartition("@")[2]  # whatever stands before it is nobody's business
+    return f"{scheme}://{host}{slash}{path}".rstrip("/") + f"/{prefix}"
 
 
 def used_keys(url: str, keys: Mapping[str, object]) -> tuple[str, ...]:
     """Those keys of a Secret that a store at this address reads: nothing else need leave its namespace."""
-    prefix = _PREFIXES.get(urlsplit(url).scheme)
+    prefix = _PREFIXES.get(_scheme(url))
     return tuple(
         sorted(key for key in keys if key == GROUP_KEY or (prefix is not None and key.upper().startswith(prefix)))
     )
@@ -58,7 +58,7 @@ def secret_problem(url: str, data: Mapping[str, bytes]) -> str | None:
             return f"{key} has {len(data[key])} bytes, which is too long for a credential: put the credential there"
     if GROUP_KEY in data and not _GROUP_KEY.fullmatch(data[GROUP_KEY]):
         return f"{GROUP_KEY} must be 64 hexadecimal digits: `openssl rand -hex 32` makes one"
-    prefix = _PREFIXES.get(urlsplit(url).scheme)
+    prefix = _PREFIXES.get(_scheme(url))
     if prefix is None:  # a folder has nothing to open it with
         return None if GROUP_KEY in data else f"a folder needs no credentials: give {GROUP_KEY}, or remove secretRef"
     held = {key.upper() for key, value in data.items() if value.strip()}
@@ -69,4 +69,8 @@ def secret_problem(url: str, data: Mapping[str, bytes]) -> str | None:
     signed = [way for way in ways if not way[-1].endswith("_SKIP_SIGNATURE")]
     nearest = max(signed, key=lambda way: len(set(way) & held))
     missing = ", ".join(key for key in nearest if key not in held)
-    return f"it has no {missing}: add what {urlsplit(url).scheme}:// stores are opened with"
+    return f"it has no {missing}: add what {_scheme(url)}:// stores are opened with"
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0]
