@@ -163,6 +163,8 @@ def test_a_rollout_whose_lease_expired_is_replaced_and_status_says_who_and_why(
     group.driver.silent = {victim}
     group.wait(lambda: group.uids().get(victim, before[victim]) != before[victim], "the replacement")
     group.driver.silent = set()
+    # The successor is made before the status says so, and until then the group is as Ready as it was.
+    group.wait(lambda: group.status().get("replacementsTotal", 0) > 0, "the status that tells of it")
     status = group.ready()["status"]
     assert status["replacementsTotal"] == 1
     replacement = status["replacements"][0]
@@ -172,8 +174,12 @@ def test_a_rollout_whose_lease_expired_is_replaced_and_status_says_who_and_why(
     figures = operator.metrics()
     assert figures['syncgroup_replacements_total{reason="LeaseExpired"}'] >= 1
     assert figures["syncgroup_lease_expiries_total"] >= 1
-    events = items(group.region, f"/apis/events.k8s.io/v1/namespaces/{group.namespace}/events")
-    assert any(event["reason"] == "LeaseExpired" and victim in event["note"] for event in events)
+
+    def told() -> bool:
+        events = items(group.region, f"/apis/events.k8s.io/v1/namespaces/{group.namespace}/events")
+        return any(event["reason"] == "LeaseExpired" and victim in event["note"] for event in events)
+
+    group.wait(told, "the event")
     assert operator.process.poll() is None
 
 
