@@ -85,13 +85,7 @@ def group_status() -> dict[str, Any]:
         "regions": [region],
         "replacementsTotal": 5,
         "replacements": [replacement],
-        "store": {
-            "address": "s3://my-weights/runs/8b",
-            "version": 41,
-            "rateBitsPerSecond": 900_000_000,
-            "reason": "StoreDenied",
-            "message": "the store does not let us at latest",
-        },
+        "store": {"address": "s3://my-weights/runs/8b", "version": 41, "reason": "StoreDenied", "message": "no"},
         "lostClusters": [{"name": "frankfurt", "lostTime": TIME, "reason": "Unreachable", "message": "timed out"}],
         "requests": [request()],
     }
