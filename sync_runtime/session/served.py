@@ -36,7 +36,9 @@ from sync_runtime.tensors.layout import Layout, parse_layout
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRY_S = 1.0
-"""Between two attempts to open, or to write the copy that somebody reads."""
+"""Between two attempts to open."""
+LOOK_S = 0.2
+"""Between two looks at whether anybody still reads the copy that is to be written."""
 MAX_FOLDED = 64
 """Versions that are taken in one step."""
 TROUBLE = "ServedFolder"
@@ -242,7 +244,7 @@ class FolderStager(Stager):
                 raise LibraryLostError("the folder is opened anew")
             if await in_thread("writing the next version", prepare):
                 break
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(LOOK_S)
         if library.is_lost:
             raise LibraryLostError("the folder is opened anew")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,18 @@ def test_a_member_with_a_served_folder_has_no_other_engine(tmp_path: Path, group
     run.publisher.close(0.0)
 
 
+def slowly(folder: Path) -> dict[str, bytes]:
+    """All shards, opened together and read a while later: what was open must not change."""
+    with contextlib.ExitStack() as opened:
+        files = {
+            path.name: opened.enter_context(path.open("rb"))
+            for path in sorted(folder.iterdir())
+            if path.suffix == ".safetensors"
+        }
+        time.sleep(0.02)
+        return {name: file.read() for name, file in files.items()}
+
+
 def test_a_reader_at_any_moment_finds_one_whole_version(tmp_path: Path, group: InsideGroup) -> None:
     run = Run(tmp_path, group)
     group.start("eu-0")
@@ -168,7 +182,7 @@ def test_a_reader_at_any_moment_finds_one_whole_version(tmp_path: Path, group: I
         while not stop.is_set():
             path = run.path
             try:
-                found = content(path)
+                found = slowly(path)
             except FileNotFoundError:
                 continue  # it came too late for this version, and finds the next one
             seen.append(int(path.name[:8]) if published.get(int(path.name[:8])) == found else -1)
