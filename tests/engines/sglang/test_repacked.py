@@ -20,9 +20,9 @@ from sglang.srt.layers.quantization import unquant
 from sync_runtime import Publisher
 from sync_runtime.library.engines.sglang import RANK, repacked_modules
 from tests.engines.sglang import real
+from tests.support.engine_models import CheckpointTrainer
 from tests.support.groups import TRAINER, Member
 from tests.support.inside import InsideGroup
-from tests.support.models import nudge
 
 pytestmark = pytest.mark.timeout(120)
 LEAF = Member("eu-0", "eu", ("trainer-0",))
@@ -59,19 +59,17 @@ def test_interleaved_experts_are_known_as_such(tmp_path: Path) -> None:
 def test_interleaved_experts_follow_a_trainer_and_survive_updates_without_news(
     group: InsideGroup, tmp_path: Path
 ) -> None:
-    trained = real.trainer_model("qwen3-moe")
-    server = real.Server(real.save(trained, tmp_path / "first"))
+    trainer = CheckpointTrainer("qwen3-moe", tmp_path)
+    server = real.Server(trainer.folder)
     before = real.bits(server.model)
-    with Publisher(trained, socket=group.socket("trainer-0"), engine="transformers") as publisher:
+    with Publisher(trainer.state, socket=group.socket("trainer-0")) as publisher:
         for _ in range(2):
             assert server.update(socket=group.socket("eu-0"), open_timeout_s=30.0) == (True, "Success")
             assert same(before, real.bits(server.model))
         for step in (1, 2):
-            nudge(trained, step)
-            seq = publisher.publish(step=step).seq
-            assert server.update(seq=seq, timeout_s=30.0) == (True, "Success")
-            now = real.load(real.config_of(real.save(trained, tmp_path / str(step))))
-            assert real.differing(server.model, now) == []
+            folder = trainer.step(step)
+            assert server.update(seq=publisher.publish(step=step).seq, timeout_s=30.0) == (True, "Success")
+            assert real.differing(server.model, real.load(real.config_of(folder))) == []
         assert server.update(scrub=True) == (True, "Success")
         assert RANK.version == publisher.version
 
@@ -87,15 +85,15 @@ def test_experts_stay_what_they_were_where_nothing_could_be_opened(tmp_path: Pat
 def test_experts_stay_what_they_were_after_a_request_in_other_words_and_after_hanging_up(
     group: InsideGroup, tmp_path: Path
 ) -> None:
-    trained = real.trainer_model("qwen3-moe")
-    server = real.Server(real.save(trained, tmp_path / "first"))
+    trainer = CheckpointTrainer("qwen3-moe", tmp_path)
+    server = real.Server(trainer.folder)
     before = real.bits(server.model)
     server.begin()
     success, _ = server.send([("model.norm.weight", torch.zeros(64))])
     server.end()
     assert not success
     assert same(before, real.bits(server.model))
-    with Publisher(trained, socket=group.socket("trainer-0"), engine="transformers"):
+    with Publisher(trainer.state, socket=group.socket("trainer-0")):
         for request in ({}, {"close": True}):
             assert server.update(socket=group.socket("eu-0"), open_timeout_s=30.0, **request) == (True, "Success")
             assert same(before, real.bits(server.model))
