@@ -55,15 +55,16 @@ def ensure(name: str) -> Path:
 
 
 def lock(name: str) -> None:
-    """Writes the pins anew from `engine-NAME.in`, less what `engine-NAME.excludes` leaves out."""
+    """Writes the pins anew from `engine-NAME.in`, less `engine-NAME.excludes`, and with `engine-NAME.overrides`."""
     wanted = PINS / f"{_PREFIX}{name}.in"
     if not wanted.exists():
         raise BuildError(f"requirements/{wanted.name} is missing: it says what the engine's tests need")
     command = [uv(), "pip", "compile", "--quiet", "--generate-hashes", "--universal", "--python-version", "3.11"]
     command += ["--no-emit-index-url", "--no-header", "--extra", "sidecar"]
-    excludes = wanted.with_suffix(".excludes")
-    if excludes.exists():
-        command += ["--excludes", str(excludes.relative_to(ROOT))]
+    for option in ("excludes", "overrides"):
+        told = wanted.with_suffix(f".{option}")
+        if told.exists():
+            command += [f"--{option}", str(told.relative_to(ROOT))]
     _run([*command, str(wanted.relative_to(ROOT)), "pyproject.toml", "-o", f"requirements/{_PREFIX}{name}.txt"])
 
 

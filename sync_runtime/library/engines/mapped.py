@@ -111,6 +111,11 @@ class MappedEngine:
             self._reload(tuple(self._plan.reloaded), ((name, self._shadows[name]) for name in names))
             self._marks = self._fingerprints()
 
+    def settle(self) -> None:
+        """Loads repacked modules again where somebody else has just packed what was packed."""
+        if self._fingerprints() != self._marks:
+            self.flush()
+
     def reveal(self) -> None:
         """Makes shadows tell what the engine has: its bits, or others than they should be where those cannot be had."""
         with _settled(self._device):

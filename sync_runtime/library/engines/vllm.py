@@ -10,8 +10,8 @@ loaded again, through vLLM's own reloading. Knows vLLM, and nothing of deltas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,24 +33,17 @@ from vllm.model_executor.model_loader.reload.layerwise import (
 )
 
 from sync_runtime.errors import LayoutError, LocalError
-from sync_runtime.library.engines import checkpoint_files
-from sync_runtime.library.engines.flushing import FlushingCoder
-from sync_runtime.library.engines.loadplan import make_plan
-from sync_runtime.library.engines.mapped import Content, MappedEngine, Ranks
-from sync_runtime.library.engines.recording import record, state_of
-from sync_runtime.library.settings import LibrarySettings, SubscribeOptions
-from sync_runtime.library.subscriber import SCRUB_TIMEOUT_S, make_session
-from sync_runtime.library.subscribing import SubscribeSession
+from sync_runtime.library.engines.contents import content_of
+from sync_runtime.library.engines.following import Follower, Opening, agreed, map_engine
+from sync_runtime.library.engines.mapped import MappedEngine, Ranks
 from sync_runtime.library.version import Version
 from sync_runtime.local.messages import Coder
-from sync_runtime.tensors import layout as layouts
 
 BACKEND = "syncgroup"
 _COPYING = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod"}
 """Methods that use weights as their loader left them."""
 _COPYING_EXPERTS = {"TRITON", "BATCHED_TRITON"}
 """Kernels for unquantised experts that do so; all others shuffle, swap or pack them."""
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass
@@ -93,28 +86,21 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
     update_info_cls = SyncGroupUpdateInfo
     supports_draft_weight_update = False
 
-    _session: SubscribeSession | None = None
-    _patience_s = 5.0
+    _follower: Follower | None = None
 
     def init_transfer_engine(self, init_info: SyncGroupInitInfo) -> None:
         """Follows the model's loader, opens the sidecar, and begins to stage in the background."""
         self.shutdown()
         ranks = _ranks(self.parallel_config)
-        options = SubscribeOptions(
-            init_info.coder, None, ranks.number, ranks.count, init_info.timeout_s, init_info.patience_s
-        )
         with set_current_vllm_config(self.vllm_config):  # vLLM's worker does not do it for this call
             engine = mapped(self.model, self.model_config, init_info, ranks)
-        session = make_session(
-            engine, options, LibrarySettings.read(init_info.socket), lambda coder: FlushingCoder(coder, engine)
-        )
-        session.open(init_info.timeout_s)
-        self._session, self._patience_s = session, init_info.patience_s
+        opening = Opening(init_info.socket, init_info.coder, init_info.timeout_s, init_info.patience_s)
+        self._follower = Follower(engine, opening, ranks)
 
     @property
     def version(self) -> Version | None:
         """What the weights are; None: no version, or half of one."""
-        return None if self._session is None else self._session.version
+        return None if self._follower is None else self._follower.version
 
     def start_weight_update(self) -> None:
         """Nothing is prepared in the pause; an engine that was not opened is told so before anything happens."""
@@ -122,16 +108,7 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
 
     def receive_weights(self, update_info: SyncGroupUpdateInfo) -> None:
         """Switches to the newest staged version: all of it, in all ranks, or nothing."""
-        session, seq = self._opened(), update_info.seq
-        if seq is not None and session.wait(seq, update_info.timeout_s) is None:
-            raise LocalError(f"version {seq} is not staged yet, and nothing was changed: ask again later")
-        session.activate(self._patience_s)
-        live = session.version
-        if seq is not None and (live is None or live.seq < seq):
-            here = "no version" if live is None else f"version {live.seq}"
-            raise LocalError(f"version {seq} could not be switched to, the weights are {here}: ask again later")
-        if update_info.scrub and not session.scrub(SCRUB_TIMEOUT_S):
-            raise LocalError("the weights are not what their version says; a repair is on its way: update again")
+        self._opened().update(update_info.seq, update_info.timeout_s, scrub=update_info.scrub)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """As the base does, which asks for an accelerator even where the model is on a CPU."""
@@ -144,14 +121,14 @@ class SyncGroupEngine(WeightTransferEngine[SyncGroupInitInfo, SyncGroupUpdateInf
 
     def shutdown(self) -> None:
         """Hangs up; the weights stay as they are."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
 
-    def _opened(self) -> SubscribeSession:
-        if self._session is None:
+    def _opened(self) -> Follower:
+        if self._follower is None:
             raise LocalError("the weight transfer was not opened: call `/init_weight_transfer_engine` first")
-        return self._session
+        return self._follower
 
 
 def mapped(model: torch.nn.Module, model_config: Any, info: SyncGroupInitInfo, ranks: Ranks) -> MappedEngine:
@@ -161,23 +138,21 @@ def mapped(model: torch.nn.Module, model_config: Any, info: SyncGroupInitInfo, r
             "the attention of this model keeps weights derived from `kv_b_proj` (MLA), which no update of parameters "
             "reaches: use a backend that sends whole tensors"
         )
-    content, stored = _content(model_config, info, ranks)
+    content, read = agreed(ranks, lambda: content_of(
+        Path(model_config.model), model_config.dtype, layout=info.layout,
+        parts=ranks.count if info.parts is None else info.parts,
+        is_tied=getattr(model_config.hf_config, "tie_word_embeddings", False),
+    ))  # fmt: skip
     repacked = list(repacked_modules(model))
-    with _in_loading_form([model.get_submodule(path) for path in repacked], model_config):
-        recording = record(model, model.load_weights, content.wanted)  # type: ignore[arg-type]
-    plan = make_plan(
-        recording,
-        content.wanted,
-        {name: tensor.dtype for name, tensor in state_of(model)},
-        repacked=repacked,
-        whole_below=layouts.SMALL_ELEMENTS if ranks.count > 1 else layouts.MAX_TENSOR_ELEMENTS + 1,
-    )
+
+    def loading() -> AbstractContextManager[None]:
+        return _in_loading_form([model.get_submodule(path) for path in repacked], model_config)
 
     def reload(modules: Sequence[str], tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
         with _in_loading_form([model.get_submodule(path) for path in modules], model_config):
             model.load_weights(tensors)  # type: ignore[operator]
 
-    return MappedEngine(model, plan, content, ranks=ranks, reload=reload, stored=stored)
+    return map_engine(model, content, read, ranks, repacked=repacked, loading=loading, reload=reload)
 
 
 def repacked_modules(model: torch.nn.Module) -> Iterator[str]:
@@ -215,37 +190,6 @@ def _in_loading_form(modules: Sequence[torch.nn.Module], model_config: Any) -> I
             initialize_layerwise_reload(module)
             stack.callback(finalize_layerwise_reload, module, model_config)
         yield
-
-
-def _content(
-    model_config: Any, info: SyncGroupInitInfo, ranks: Ranks
-) -> tuple[Content, Callable[[str], torch.Tensor | None]]:
-    """What the trainer publishes, and where its first elements can be read."""
-    parts = ranks.count if info.parts is None else info.parts
-    folder = Path(model_config.model)
-    stored = checkpoint_files.stored_in(folder) if folder.is_dir() and list(folder.glob("*.safetensors")) else {}
-
-    def read(name: str) -> torch.Tensor | None:
-        return checkpoint_files.read(stored[name]) if name in stored else None
-
-    if info.layout is not None:
-        told = layouts.parse_layout(info.layout.encode())
-        wanted = {spec.name: (spec.shape, checkpoint_files.dtype_of(spec.dtype.name)) for spec in told.tensors}
-        steps = {spec.name: spec.grid[::2] for spec in told.tensors if spec.grid and spec.grid != _uncut(spec)}
-        return Content(wanted, dict(told.tied), steps=steps), read
-    if not stored:
-        raise LayoutError(f"{folder} is no folder with safetensors files: say the tensors by `layout` in `init_info`")
-    narrow = model_config.dtype if model_config.dtype in (torch.bfloat16, torch.float16) else torch.float32
-    wanted = {
-        name: (one.shape, narrow if one.dtype == torch.float32 else one.dtype) for name, one in sorted(stored.items())
-    }
-    tied = getattr(model_config.hf_config, "tie_word_embeddings", False)
-    ties = {_HEAD: _EMBEDDING} if tied and _EMBEDDING in wanted and _HEAD not in wanted else {}
-    return Content(wanted, ties, parts), read
-
-
-def _uncut(spec: layouts.TensorSpec) -> layouts.Grid:
-    return layouts.default_grid(rows=spec.rows, cols=spec.cols, block_elements=layouts.DEFAULT_BLOCK_ELEMENTS)
 
 
 def _ranks(parallel: Any) -> Ranks:

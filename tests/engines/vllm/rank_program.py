@@ -28,6 +28,7 @@ def main() -> None:
     from sync_runtime.library.engines import checkpoint_files
     from sync_runtime.library.engines.vllm import SyncGroupInitInfo, _ranks, mapped
     from tests.engines.vllm import real
+    from tests.support.engine_models import part
 
     rank, ranks = int(sys.argv[1]), int(sys.argv[2])
     folders = [Path(word) for word in sys.argv[4:6]]
@@ -49,17 +50,6 @@ def main() -> None:
         cut = sum(1 for name, shard in shards.items() if 0 < shard.tensor.numel() < second[name].numel())
         counted = ",".join(str(number) for number in weights.holding.counted)
         sys.stdout.write(f"wrong={wrong} cut={cut} blocks={weights.blocks.num_blocks} counted={counted}\n")
-
-
-def part(whole: torch.Tensor, shard: object, held: torch.Tensor) -> torch.Tensor:
-    """What a rank holds of a tensor."""
-    from sync_runtime.library.shards import Shard
-
-    if not isinstance(shard, Shard) or not held.numel():
-        return whole if held.numel() else held
-    rows = whole.reshape(-1, whole.shape[-1])
-    (row, col), (height, width) = shard.start, held.reshape(-1, held.shape[-1]).shape
-    return rows[row : row + height, col : col + width].reshape(held.shape)
 
 
 if __name__ == "__main__":

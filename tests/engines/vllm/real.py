@@ -6,11 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import torch
-import transformers
 from vllm.config import DeviceConfig, LoadConfig, ModelConfig, ParallelConfig, VllmConfig, set_current_vllm_config
 from vllm.config.weight_transfer import WeightTransferConfig
 from vllm.distributed import (
@@ -25,40 +23,11 @@ from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedM
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.model_loader import get_model_loader
 
-from sync_runtime.library.engines.transformers import engine_copy
+from tests.support.engine_models import CONFIGURATIONS, bits, differing, save, trainer_model
 
-SIZES = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
-    "num_key_value_heads": 2, "vocab_size": 192, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2,
-    "pad_token_id": 0,
-}  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
-CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {"tie_word_embeddings": False}),
-    "qwen2-tied": ("Qwen2", {"tie_word_embeddings": True}),
-    "qwen3": ("Qwen3", {"tie_word_embeddings": False}),
-    "qwen3-moe": ("Qwen3Moe", {"tie_word_embeddings": False, "mlp_only_layers": [], **EXPERTS}),
-    "llama-odd-vocabulary": ("Llama", {"tie_word_embeddings": False, "vocab_size": 190}),
-}
-"""By name: the class of transformers, and what differs from SIZES."""
-
-
-def trainer_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> transformers.PreTrainedModel:
-    """A model as a trainer has it."""
-    family, more = CONFIGURATIONS[kind]
-    config = getattr(transformers, f"{family}Config")(**(SIZES | more))
-    torch.manual_seed(seed)
-    model: transformers.PreTrainedModel = engine_copy(getattr(transformers, f"{family}ForCausalLM")(config), dtype)
-    with torch.no_grad():
-        for parameter in model.parameters():  # biases and norms start at zeros and ones, which would hide mistakes
-            parameter.add_(torch.randn(parameter.shape).to(dtype) * 0.1)
-    return model
-
-
-def save(model: transformers.PreTrainedModel, folder: Path) -> Path:
-    """A checkpoint on disk."""
-    model.save_pretrained(folder)
-    return folder
+__all__ = [
+    "CONFIGURATIONS", "bits", "differing", "load", "parallel_state", "save", "trainer_model", "vllm_config",
+]  # fmt: skip
 
 
 @contextmanager
@@ -114,18 +83,3 @@ def load(config: VllmConfig, experts: str = "TRITON") -> torch.nn.Module:
 def _no_kernel(method: UnquantizedFusedMoEMethod, layer: torch.nn.Module) -> None:
     del layer
     method.moe_kernel = mock.Mock()
-
-
-def bits(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """All parameters, as bytes, detached from the model."""
-    return {
-        name: parameter.detach().as_subclass(torch.Tensor).contiguous().clone().reshape(-1).view(torch.uint8)
-        for name, parameter in model.named_parameters()
-    }
-
-
-def differing(first: torch.nn.Module, second: torch.nn.Module) -> list[str]:
-    """Parameters whose bits are not the same."""
-    mine, theirs = bits(first), bits(second)
-    assert mine.keys() == theirs.keys()
-    return [name for name, one in mine.items() if not torch.equal(one, theirs[name])]

@@ -17,6 +17,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from sync_runtime import Publisher
 from sync_runtime.errors import LocalError, SyncError
 from sync_runtime.library.engines.vllm import SyncGroupEngine, register
+from sync_runtime.library.subscribing import SubscribeSession
 from tests.engines.vllm import real
 from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.inside import InsideGroup
@@ -43,6 +44,11 @@ class Pair:
         assert isinstance(made, SyncGroupEngine)
         self.engine = made
         self.open()
+
+    @property
+    def session(self) -> SubscribeSession:
+        assert self.engine._follower is not None
+        return self.engine._follower.session
 
     def open(self) -> None:
         self._inside(self.engine.init_transfer_engine, self.engine.parse_init_info(
@@ -116,9 +122,7 @@ def test_weights_of_another_checkpoint_are_replaced_whole(group: InsideGroup, tm
 def test_nothing_is_visible_before_the_update(pair: Pair) -> None:
     before = real.bits(pair.model)
     seq = pair.publish(1)
-    session = pair.engine._session
-    assert session is not None
-    assert session.wait(seq, 30.0) is not None
+    assert pair.session.wait(seq, 30.0) is not None
     after = real.bits(pair.model)
     assert all(torch.equal(one, after[name]) for name, one in before.items())
     pair.follow(seq)
@@ -159,9 +163,7 @@ def test_a_wrong_bit_is_found_by_the_scrub_and_repaired(pair: Pair, name: str) -
     pair.parameter(f"model.{name}").detach().view(torch.int16).reshape(-1)[3] ^= 1
     with pytest.raises(LocalError, match="repair"):
         pair.update(scrub=True)
-    session = pair.engine._session
-    assert session is not None
-    wait_for(lambda: session.staging.staged is not None, 30, what="a repair")
+    wait_for(lambda: pair.session.staging.staged is not None, 30, what="a repair")
     pair.update(scrub=True)
     assert pair.wrong() == []
 
@@ -191,9 +193,7 @@ def test_an_engine_that_was_not_opened_says_so_before_anything_happens(pair: Pai
 
 def test_an_engine_that_is_opened_again_between_staging_and_the_update_gets_the_version_again(pair: Pair) -> None:
     seq = pair.publish(1)
-    session = pair.engine._session
-    assert session is not None
-    assert session.wait(seq, 30.0) is not None
+    assert pair.session.wait(seq, 30.0) is not None
     pair.open()
     pair.follow(seq)
     assert pair.wrong() == []
@@ -201,9 +201,7 @@ def test_an_engine_that_is_opened_again_between_staging_and_the_update_gets_the_
 
 def test_a_sidecar_that_goes_away_between_staging_and_the_update_costs_nothing(pair: Pair) -> None:
     seq = pair.publish(1)
-    session = pair.engine._session
-    assert session is not None
-    assert session.wait(seq, 30.0) is not None
+    assert pair.session.wait(seq, 30.0) is not None
     pair.group.stop("eu-0")
     before = real.bits(pair.model)
     with pytest.raises(SyncError):
