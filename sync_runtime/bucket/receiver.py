@@ -115,9 +115,8 @@ class ObjectReceiver:
             with self._lock:
                 self._check_open()
                 self._sync_data()
-                stored = commit_object(
-                    self._folder, self.key, self._data.file, envelope
-                )  # no room for it: stays partial
+                # no room for its manifest: stays partial
+                stored = commit_object(self._folder, self.key, self._data.file, envelope, is_synced=True)
                 self._open, self._committed = False, True
         finally:
             if self._lost:
