@@ -242,9 +242,13 @@ def _is_as_loaded(module: torch.nn.Module) -> bool:
         return False
     if method is None or type(method).__name__ in _COPYING:
         return True
-    is_plain = type(method).__name__ == _EXPERTS and module.w13_weight.device.type in ("cuda", "cpu")  # type: ignore[union-attr]
-    is_packed = method.use_flashinfer_trtllm_moe or getattr(method, "w13_swiglu_interleaved", False)
-    return is_plain and not is_packed and torch.version.hip is None
+    if (
+        type(method).__name__ != _EXPERTS
+        or _device(module).type not in ("cuda", "cpu")
+        or torch.version.hip is not None
+    ):
+        return False
+    return not (method.use_flashinfer_trtllm_moe or getattr(method, "w13_swiglu_interleaved", False))
 
 
 def _check(model: torch.nn.Module) -> None:
