@@ -75,6 +75,7 @@ def test_a_publisher_starts_a_lineage_where_the_new_sidecar_knows_nothing(path: 
     with toy_sidecar(path):
         publisher = Publisher(weights, socket=path)
         first = publisher.publish()
+    eventually(lambda: not publisher._session._connection.is_open)  # type: ignore[attr-defined]  # it has noticed
     with toy_sidecar(path) as (fresh, _), publisher:
         train(weights)
         second = publisher.publish(step=9)

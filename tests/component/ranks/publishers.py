@@ -10,6 +10,7 @@ import torch
 
 from sync_runtime import Publisher, Shard
 from sync_runtime.library.version import Version
+from tests.support.groups import wait_for
 from tests.support.inside import InsideGroup
 from tests.support.sharded import State, load, rank_state, together, train_whole, whole_state
 
@@ -27,6 +28,13 @@ def open_all(group: InsideGroup, parts: list[Any], **more: Any) -> list[Publishe
 
 def publish_all(publishers: list[Publisher], step: int) -> list[Any]:
     return together(*(partial(one.publish, step=step) for one in publishers))
+
+
+def restart(group: InsideGroup, publishers: list[Publisher]) -> None:
+    """The trainer's sidecar ends, all ranks have noticed that, and it is back."""
+    group.stop("trainer-0")
+    wait_for(lambda: not any(one._session._connection.is_open for one in publishers), what="their notice")  # type: ignore[attr-defined]
+    group.start("trainer-0")
 
 
 def close_all(publishers: list[Publisher]) -> None:

@@ -13,7 +13,7 @@ from sync_runtime import Shard, Subscriber
 from sync_runtime.errors import LayoutError, SidecarLostError, SyncError
 from sync_runtime.library.device_publish import DevicePublisher
 from sync_runtime.library.version import Version
-from tests.component.ranks.publishers import Trainer, close_all, objects, open_all, opened, publish_all
+from tests.component.ranks.publishers import Trainer, close_all, objects, open_all, opened, publish_all, restart
 from tests.support.device_models import same_state
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Member
@@ -66,8 +66,7 @@ def test_a_rank_that_has_nothing_takes_part_in_every_version(group: InsideGroup)
         first, second = publish_all(publishers, step)
         assert isinstance(first, Version), first
         assert (second, first.seq) == (first, step)
-        group.stop("trainer-0")
-        group.start("trainer-0")
+        restart(group, publishers)
     assert sorted(objects(group)) == ["0-1.fast", "1-2.fast"]
     close_all(publishers)
 
@@ -103,8 +102,7 @@ def test_a_worker_that_codes_itself_follows_where_it_knows_the_trainers_cuts(gro
 def test_ranks_go_on_in_their_lineage_after_the_sidecar_was_restarted(group: InsideGroup) -> None:
     trainer = Trainer(group, patience=20.0)
     first = trainer.published(1)
-    group.stop("trainer-0")
-    group.start("trainer-0")
+    restart(group, trainer.publishers)
     second = trainer.published(2)
     assert (second.lineage, second.seq) == (first.lineage, 2)
     close_all(trainer.publishers)
