@@ -18,6 +18,7 @@ from sync_runtime.errors import SettingsError
 MIB = 1 << 20
 DEFAULT_RING_BYTES = 256 * MIB
 DEFAULT_SPOOL_BYTES = 16 << 30
+DEFAULT_GRACE_S, MAX_GRACE_S = 30, 3600
 MAX_SIZE_BYTES = 1 << 50
 ROLES = ("trainer", "rollout")
 GPU_ACCESSES = ("InProcess", "CudaIpc")
@@ -73,6 +74,12 @@ class SidecarSettings:
     """`CudaIpc`: the sidecar runs a GPU worker beside itself."""
     store_secret_dir: Path | None = None
     """Credentials of the object store, a file each; None: the pod's own cloud identity, or none needed."""
+    served_folder: Path | None = None
+    """Of a rollout: where a checkpoint folder is kept level with the group, for programs that read nothing else."""
+    served_base: Path | None = None
+    """The checkpoint folder that it is made from."""
+    served_grace_s: int = DEFAULT_GRACE_S
+    """How long a version that was replaced there is left to readers that are between two files."""
     worker_command: tuple[str, ...] = (sys.executable, "-P", "-m", "sync_runtime.gpu_worker")
     """With `CudaIpc`: the worker's program; the CUDA variant of the runtime's image has torch in the same Python."""
 
@@ -81,6 +88,13 @@ class SidecarSettings:
             raise SettingsError(f"the role is {self.role!r}; it must be trainer or rollout")
         if self.gpu_access not in GPU_ACCESSES:
             raise SettingsError(f"gpuAccess is {self.gpu_access!r:.40}; it must be one of {', '.join(GPU_ACCESSES)}")
+        if (self.served_folder is None) != (self.served_base is None):
+            raise SettingsError(
+                f"a served folder needs both {names.ENV_SERVED_FOLDER}, where versions are served, and "
+                f"{names.ENV_SERVED_BASE}, the checkpoint folder that it is made from"
+            )
+        if self.served_folder is not None and self.role != "rollout":
+            raise SettingsError("rollouts serve a checkpoint folder; a trainer publishes from its own process")
 
     @property
     def worker_socket(self) -> Path:
@@ -128,6 +142,15 @@ def parse_term(text: str) -> int:
     return int(text)
 
 
+def parse_grace_s(text: str) -> int:
+    """How long a served version that was replaced is left to readers, as the operator writes it."""
+    if not text.isdecimal() or int(text[:8]) > MAX_GRACE_S:
+        raise SettingsError(
+            f"{names.ENV_SERVED_GRACE} is {text!r:.40}; it must be a number of seconds up to {MAX_GRACE_S}"
+        )
+    return int(text)
+
+
 def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """The settings of a sidecar in a pod."""
 
@@ -139,6 +162,9 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
 
     def folder(name: str, usual: str) -> Path:
         return Path(environment.get(name) or usual)
+
+    def optional_folder(name: str) -> Path | None:
+        return Path(environment[name]) if environment.get(name) else None
 
     def size_bytes(name: str, usual: int) -> int:
         text = environment.get(name) or str(usual)
@@ -178,5 +204,8 @@ def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
         token_dir=folder(names.ENV_TOKEN_DIR, names.TOKEN_DIR),
         term=parse_term(needed(names.ENV_TERM)) if is_trainer else 0,
         gpu_access=environment.get(names.ENV_GPU_ACCESS) or "InProcess",
-        store_secret_dir=Path(secret) if (secret := environment.get(names.ENV_STORE_SECRET_DIR)) else None,
+        store_secret_dir=optional_folder(names.ENV_STORE_SECRET_DIR),
+        served_folder=optional_folder(names.ENV_SERVED_FOLDER),
+        served_base=optional_folder(names.ENV_SERVED_BASE),
+        served_grace_s=parse_grace_s(environment.get(names.ENV_SERVED_GRACE) or str(DEFAULT_GRACE_S)),
     )

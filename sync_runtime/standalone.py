@@ -33,7 +33,15 @@ from sync_runtime.contract.status import Revision, Term
 from sync_runtime.contract.sync import BucketRange, ObjectStore, Retention, StreamRange
 from sync_runtime.errors import SettingsError
 from sync_runtime.identity.names import standalone_group_uid
-from sync_runtime.settings import DEFAULT_RING_BYTES, DEFAULT_SPOOL_BYTES, SidecarSettings, is_address, parse_address
+from sync_runtime.settings import (
+    DEFAULT_GRACE_S,
+    DEFAULT_RING_BYTES,
+    DEFAULT_SPOOL_BYTES,
+    MAX_GRACE_S,
+    SidecarSettings,
+    is_address,
+    parse_address,
+)
 
 MAX_FILE_BYTES = 1 << 20
 SEED_STREAMS = 8
@@ -67,6 +75,12 @@ class StandaloneMember(Model):
     state: Annotated[str, Field(max_length=4096)] | None = None
     gpu_access: Literal["InProcess", "CudaIpc"] = "InProcess"
     """`CudaIpc`: its sidecar runs a GPU worker, which needs torch in the same Python."""
+    served_folder: Annotated[str, Field(max_length=4096)] | None = None
+    """Of a rollout: where its sidecar keeps a checkpoint folder level with the group (`current` in it)."""
+    served_base: Annotated[str, Field(max_length=4096)] | None = None
+    """The checkpoint folder that it is made from."""
+    served_grace_seconds: Annotated[int, Field(ge=0, le=MAX_GRACE_S)] = DEFAULT_GRACE_S
+    """How long a version that was replaced there is left to readers that are between two files."""
 
     RULES: ClassVar[tuple[Invariant, ...]] = (
         Invariant(
@@ -78,6 +92,14 @@ class StandaloneMember(Model):
             message="a rollout needs `parents`, the members it dials in order",
             holds=lambda self: bool(self.parents) or self.role == "Trainer",
             field="parents",
+        ),
+        Invariant(
+            message="a rollout that serves a folder needs `servedFolder` and `servedBase`; a trainer serves none",
+            holds=lambda self: (
+                (self.served_folder is None) == (self.served_base is None)
+                and (self.served_folder is None or self.role == "Rollout")
+            ),
+            field="servedFolder",
         ),
         Invariant(
             message="must be an address that others can dial, such as 127.0.0.1:7443",
@@ -196,6 +218,9 @@ def settings_of(group: StandaloneGroup, name: str, path: Path) -> SidecarSetting
         spool_bytes=group.spool_bytes,
         gpu_access=member.gpu_access,
         store_secret_dir=None if group.store_secret is None else home / group.store_secret,
+        served_folder=None if member.served_folder is None else home / member.served_folder,
+        served_base=None if member.served_base is None else home / member.served_base,
+        served_grace_s=member.served_grace_seconds,
     )
 
 

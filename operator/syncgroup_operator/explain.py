@@ -18,6 +18,7 @@ from sync_runtime.contract.names import LOCAL_CLUSTER
 from sync_runtime.contract.plan import LinkPlan, MemberPlan, Plan
 from sync_runtime.contract.reports import LinkReport
 from sync_runtime.contract.status import PPM
+from sync_runtime.contract.stores import address_of
 from sync_runtime.contract.sync import MIB
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator.planning.decide import decide, group_places
@@ -125,23 +126,50 @@ def _place(place: Place, plan: Plan) -> Iterator[str]:
     yield ""
     rollouts = [member for member in plan.members if member.role == "Rollout"]
     yield f"{place.cluster}/{place.region}: {len(rollouts)} members, plan {plan.revision}"
-    if plan.trainer is None:
+    following = _following(plan, rollouts)
+    if plan.object_store is not None:
+        yield from _store(plan, following)
+    elif plan.trainer is None:
         yield "  the trainer's address is not known yet: set spec.trainer.exposure.host, or wait for its Service"
     elif rollouts:
         yield f"  the trainer is dialled at {plan.trainer.host}:{plan.trainer.port}"
-    yield from _relays(rollouts)
+    yield from _relays(rollouts, following)
     for link in plan.links:
         yield from _link(link, place)
 
 
-def _relays(rollouts: Sequence[MemberPlan]) -> Iterator[str]:
+def _following(plan: Plan, rollouts: Sequence[MemberPlan]) -> list[str]:
+    """Who follows the object store: whoever would dial the trainer, or nobody."""
+    if plan.object_store is None:
+        return []
+    relays = {endpoint.member for endpoint in plan.endpoints}
+    return [member.name for member in rollouts if not member.parents or member.parents[0] not in relays]
+
+
+def _store(plan: Plan, following: Sequence[str]) -> Iterator[str]:
+    if plan.object_store is None:
+        return
+    trainer = next((member.name for member in plan.members if member.role == "Trainer"), None)
+    address = address_of(plan.object_store, plan.group_namespace, plan.group_name)
+    secret = plan.object_store.secret_ref
+    opened = "the pods' own cloud identity" if secret is None else f"a copy of Secret {secret.name}"
+    if trainer is not None:
+        yield f"  {trainer} puts every version into {address}, opened with {opened}"
+    if following:
+        who = following[0] if len(following) == 1 else f"{following[0]} and {len(following) - 1} more"
+        yield f"  {who} {'follows' if len(following) == 1 else 'follow'} {address}, opened with {opened}"
+
+
+def _relays(rollouts: Sequence[MemberPlan], following: Sequence[str]) -> Iterator[str]:
     relays = [member.name for member in rollouts if member.relay]
     if relays:
         yield f"  relays, so that the region receives every byte once: {', '.join(relays)}"
-    elif rollouts:
+    elif rollouts and not following:
         yield "  no relay: the trainer's own region dials it directly"
     alike: dict[tuple[str, ...], list[str]] = {}
     for member in rollouts:
+        if member.name in following:
+            continue
         alike.setdefault(tuple(member.parents), []).append(member.name)
     for parents, members in list(alike.items())[:_SHOWN_CHAINS]:
         who = f"{members[0]} dials" if len(members) == 1 else f"{members[0]} and {len(members) - 1} more dial"

@@ -44,6 +44,7 @@ TEMPLATE_CONFLICT: Final = "TemplateConflict"
 TEMPLATE_REFUSED: Final = "TemplateRefused"
 NO_DEVICE_SHARING: Final = "NoDeviceSharing"
 SECRET_NOT_FOUND: Final = "SecretNotFound"  # noqa: S105 a reason, no secret
+SECRET_UNUSABLE: Final = "SecretUnusable"  # noqa: S105 a reason, no secret
 DENIED: Final = "Denied"
 NAME_TAKEN: Final = "NameTaken"
 MANAGED_ELSEWHERE: Final = "ManagedElsewhere"
@@ -64,6 +65,17 @@ TRAINER_DOWN: Final = "TrainerDown"
 TRAINER_UNREACHED: Final = "TrainerAddressUnknown"
 REGIONS_STALE: Final = "RegionsStale"
 MEMBER_POISONED: Final = "MemberPoisoned"
+
+# --- the object store, mostly in members' own words -------------------------------------------------------------------
+STORE_UNPROVED: Final = "StoreUnproved"
+STORE_AWAY: Final = "StoreUnavailable"
+STORE_DENIED: Final = "StoreDenied"
+STORE_CLOCK: Final = "StoreClock"
+STORE_UNFIT: Final = "StoreUnfit"
+STORE_FOREIGN: Final = "StoreForeign"
+STORE_AHEAD: Final = "StoreAhead"
+STORE_DAMAGED: Final = "StoreDamaged"
+STORE_MISSING: Final = "StoreMissing"
 
 # --- replacements ----------------------------------------------------------------------------------------------------
 LEASE_EXPIRED: Final = "LeaseExpired"

@@ -6,6 +6,7 @@ one is fetched while the reader hashes or encrypts, not under the interpreter's 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -23,6 +24,8 @@ from sync_runtime.errors import LimitError, SpoolCorruptError, SpoolError
 
 _PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 HASH_BYTES = 32
+HURRY_BYTES = 1 << 20
+"""Smaller writes are left to the kernel: it joins them to larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,16 @@ class DataFile:
         """Writes at an offset; raises SpoolFullError."""
         with disk_errors("writing an object"):
             write_at(self._handle, data, offset)
+
+    def hurry(self, offset: int, size_bytes: int) -> None:
+        """Lets the disk begin with what was just written; `sync` waits for the rest. Promises nothing, costs little.
+
+        The advice asks for the pages to be written and then forgotten, and those that are being written are not
+        forgotten: they stay in memory for whoever reads them next.
+        """
+        if size_bytes >= HURRY_BYTES:
+            with contextlib.suppress(OSError):  # advice only: a file system may not take it
+                os.posix_fadvise(self._handle, offset, size_bytes, os.POSIX_FADV_DONTNEED)
 
     def map(self, offset: int, size_bytes: int) -> memoryview:
         """A window of the file. The file only ever grows, so what lies in it now can always be read."""

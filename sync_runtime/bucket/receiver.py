@@ -67,9 +67,11 @@ class ObjectReceiver:
             self._check_open()
             if not self._is_new(bucket):
                 return False
-            self._data.file.write(data, offset)
+            file = self._data.file
+            file.write(data, offset)
             self._note(bucket)
-            return True
+        file.hurry(offset, len(data))  # while the network brings the rest
+        return True
 
     def have(self) -> list[tuple[int, int]]:
         """The kept buckets as [from, to) ranges."""
@@ -113,9 +115,8 @@ class ObjectReceiver:
             with self._lock:
                 self._check_open()
                 self._sync_data()
-                stored = commit_object(
-                    self._folder, self.key, self._data.file, envelope
-                )  # no room for it: stays partial
+                # no room for its manifest: stays partial
+                stored = commit_object(self._folder, self.key, self._data.file, envelope, is_synced=True)
                 self._open, self._committed = False, True
         finally:
             if self._lost:

@@ -150,13 +150,19 @@ class StoredObject:
         return envelope
 
 
-def commit_object(folder: Folder, key: ObjectKey, data: DataFile, envelope: bytes) -> StoredObject:
-    """Makes a complete, verified object visible: its bytes durable first, its manifest last. All or nothing."""
+def commit_object(
+    folder: Folder, key: ObjectKey, data: DataFile, envelope: bytes, *, is_synced: bool = False
+) -> StoredObject:
+    """Makes a complete, verified object visible: its bytes durable first, its manifest last. All or nothing.
+
+    `is_synced`: its bytes are durable already; asking a disk twice makes it flush twice.
+    """
     manifest = parse_manifest(open_envelope(envelope)[0])
     check_manifest(key, manifest)
     if data.size_bytes != manifest.size_bytes:
         raise SpoolError(f"{key} has {data.size_bytes} bytes, its manifest speaks of {manifest.size_bytes}")
-    data.sync()
+    if not is_synced:
+        data.sync()
     try:
         folder.replace(manifest_name(key), envelope)
         stored = StoredObject(folder, key, envelope, proven=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sync_runtime.codec.rules import PROBABILITY_ONE, SAMPLE_EVERY, SAMPLED_GROUP_ELEMENTS, pad4
 from sync_runtime.errors import FormatError, TruncatedError
-from sync_runtime.tensors.blocks import Group
+from sync_runtime.tensors.blocks import BlockMap, Group
 from sync_runtime.tensors.dtypes import BY_CODE
 
 MAX_CONTEXTS = 256
@@ -45,6 +45,42 @@ class Histograms:
         ):
             for key, counts in theirs.items():
                 mine[key] = mine[key] + counts if key in mine else counts.copy()
+
+
+def num_counts(blocks: BlockMap) -> int:
+    """Counts that a rank of a layout hands over, whichever blocks it has."""
+    return 2 * len(blocks.groups) * MAX_CONTEXTS + len(_codes(blocks)) * MAX_CONTEXTS * MAX_CLASSES
+
+
+def histograms_of(counts: Counts, blocks: BlockMap) -> Histograms:
+    """All ranks' counts, added up, as what tables are built from; raises FormatError where they contradict themselves.
+
+    Counts come in this order: elements by group and context, changed ones by group and context, changed ones by dtype,
+    context and class (PROTOCOL.md, section 6, Ranks).
+    """
+    groups, codes = blocks.groups, _codes(blocks)
+    rows = len(groups) * MAX_CONTEXTS
+    elements = counts[:rows].reshape(-1, MAX_CONTEXTS)
+    changed = counts[rows : 2 * rows].reshape(-1, MAX_CONTEXTS)
+    classes = counts[2 * rows :].reshape(-1, MAX_CONTEXTS, MAX_CLASSES)
+    sizes = np.array([group.num_elements for group in groups], np.int64)
+    if counts.size and (counts.min() < 0 or counts.max() > sizes.max()):
+        raise FormatError("ranks counted more elements than the layout has")
+    if (elements.sum(1) > sizes).any() or (changed.sum(1) > sizes).any():
+        raise FormatError("ranks counted more elements than a group of tensors has")
+    for code, by_class in zip(codes, classes, strict=True):
+        mine = [at for at, group in enumerate(groups) if group.dtype.code == code]
+        if (changed[mine].sum(0) != by_class.sum(1)).any():
+            raise FormatError("ranks counted other changes by context than by class")
+    return Histograms(
+        elements=dict(enumerate(elements)),
+        changed=dict(enumerate(changed)),
+        classes=dict(zip(codes, classes, strict=True)),
+    )
+
+
+def _codes(blocks: BlockMap) -> list[int]:
+    return sorted({group.dtype.code for group in blocks.groups})
 
 
 @dataclass(frozen=True)

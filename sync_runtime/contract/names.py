@@ -65,6 +65,8 @@ ANNOTATION_PLAN_REVISION: Final = f"{API_GROUP}/plan-revision"
 ANNOTATION_TEMPLATE_HASH: Final = f"{API_GROUP}/template-hash"
 ANNOTATION_HUB: Final = f"{API_GROUP}/hub"
 """On remote objects: which hub made them; a collector touches only its own."""
+ANNOTATION_KEYS: Final = f"{API_GROUP}/keys"
+"""On the copy of an object store's Secret: the names of its keys, so that one that went away is seen."""
 ANNOTATION_TRACEPARENT: Final = f"{API_GROUP}/traceparent"
 
 # --- inside a pod ----------------------------------------------------------------------------------------------------
@@ -87,6 +89,7 @@ IDENTITY_VOLUME: Final = "syncgroup-identity"
 TOKEN_VOLUME: Final = "syncgroup-token"  # noqa: S105 a volume's name, no secret
 TRUST_VOLUME: Final = "syncgroup-trust"
 TMP_VOLUME: Final = "syncgroup-tmp"
+STORE_VOLUME: Final = "syncgroup-store"
 
 RUN_DIR: Final = "/run/syncgroup"
 """Memory-backed: the socket and the shared ring between the user's process and the sidecar."""
@@ -100,6 +103,10 @@ TRUST_DIR: Final = "/run/syncgroup-trust"
 """The trust bundle as the kubelet keeps it up to date: a mounted ConfigMap with `ca.crt`."""
 TOKEN_DIR: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a folder, no secret
 """Mounted in the sidecar only: `token`, bound to the pod, and `ca.crt` of the API server."""
+STORE_SECRET_DIR: Final = "/run/syncgroup-store"  # noqa: S105 a folder, no secret
+"""The object store's credentials, mounted in the sidecar only; the kubelet keeps them up to date."""
+SERVED_DIR: Final = "/var/lib/syncgroup/served"
+"""Where the sidecar sees the volume of a served folder."""
 PLAN_PATH: Final = f"{IDENTITY_DIR}/plan.json"
 """Where a sidecar in a pod keeps its plan: in memory that no other container sees."""
 TMP_DIR: Final = "/tmp"  # noqa: S108 the sidecar's own volume
@@ -142,6 +149,12 @@ ENV_STORE_SECRET_DIR: Final = f"{ENV_PREFIX}STORE_SECRET_DIR"
 """Where the Secret of the object store is mounted; not set: the pod's own cloud identity."""
 ENV_GPU_ACCESS: Final = f"{ENV_PREFIX}GPU_ACCESS"
 """In the sidecar and in the user's container, with `gpuAccess: CudaIpc` only."""
+ENV_SERVED_FOLDER: Final = f"{ENV_PREFIX}SERVED_FOLDER"
+"""In a rollout's sidecar: where a checkpoint folder is kept level with the group (`current` in it)."""
+ENV_SERVED_BASE: Final = f"{ENV_PREFIX}SERVED_BASE"
+"""The checkpoint folder that it is made from."""
+ENV_SERVED_GRACE: Final = f"{ENV_PREFIX}SERVED_GRACE_SECONDS"
+"""How long a version that was replaced there is left to readers that are between two files."""
 ENV_GPU_WORKER_SOCKET: Final = f"{ENV_PREFIX}GPU_WORKER_SOCKET"
 """For a process whose GPU worker does not listen beside the sidecar."""
 
@@ -209,6 +222,11 @@ def ca_secret_name(group: GroupKey) -> str:
 def trust_bundle_name(group: GroupKey) -> str:
     """The ConfigMap with the certificates that members trust."""
     return _object_name(group, "trust")
+
+
+def store_secret_name(group: GroupKey) -> str:
+    """The operator's copy of the Secret with the object store's credentials, in every cluster with members."""
+    return _object_name(group, "store")
 
 
 def member_role_name(group: GroupKey) -> str:

@@ -63,6 +63,15 @@ class Trouble(Model):
     message: ShortMessage = Field(description="Why, in a sentence.")
 
 
+class StoreReport(Model):
+    """The object store as one member finds it: the trainer, which feeds it, or who follows it."""
+
+    seq: Count | None = Field(None, description="Newest version that is in the store, as far as the member knows.")
+    objects: Count = Field(0, description="Objects put or fetched since the sidecar started.")
+    rate_bits_per_second: Count | None = Field(None, description="Rate of the last of them.")
+    trouble: Trouble | None = Field(None, description="What keeps the member from using the store; absent: nothing.")
+
+
 class ScrubAnswer(Model):
     """How the live weights were found when a scrub was asked for."""
 
@@ -101,6 +110,9 @@ class MemberReport(WireModel):
     )
     pause_millis: Count | None = Field(None, description="How long generation paused for it.")
     spool_bytes: Count | None = Field(None, description="Bytes in the spool.")
+    store: StoreReport | None = Field(
+        None, description="The object store; absent until the member has tried it, and where it uses none."
+    )
     certificate_expiry_time: Time | None = Field(None, description="When its certificate ends.")
     links: Annotated[
         list[LinkReport], Field(max_length=MAX_REPORTED_LINKS), ListMap(("toCluster", "toRegion", "peer"))

@@ -52,6 +52,39 @@ class Placement(Model):
     )
 
 
+FolderPath = Annotated[str, Field(min_length=1, max_length=253, pattern=patterns.OBJECT_PREFIX)]
+
+
+class ServedFolder(Model):
+    """A checkpoint folder that the sidecar keeps level with the group, for programs that only load from disk."""
+
+    volume: DnsLabel = Field(description="Volume of the template that the folders lie in. The sidecar writes to it.")
+    base: FolderPath = Field(
+        description="Checkpoint folder inside the volume that the first version is made from: safetensors files in "
+        "the dtype that versions have, with configuration and tokeniser. You put it there."
+    )
+    path: FolderPath = Field(
+        "served", description="Folder inside the volume; its link `current` always leads to a whole version."
+    )
+    grace_seconds: int = Field(
+        30, ge=0, le=3600, description="How long a version that was replaced is left to readers between two files."
+    )
+
+    RULES: ClassVar[tuple[Invariant, ...]] = (
+        Rule(
+            cel="self.path != self.base && !self.base.startsWith(self.path + '/') && "
+            "!self.path.startsWith(self.base + '/')",
+            message="path and base must be two folders, neither inside the other",
+            holds=lambda self: (
+                self.path != self.base
+                and not self.base.startswith(self.path + "/")
+                and not self.path.startswith(self.base + "/")
+            ),
+            field="path",
+        ),
+    )
+
+
 class Rollout(Model):
     """A set of equal members in one region. A member is one engine replica."""
 
@@ -72,6 +105,11 @@ class Rollout(Model):
         "module",
         description="How weights enter the engine: a name that the runtime's library knows, such as `module` for any "
         "torch module. Which names exist depends on the runtime's version.",
+    )
+    served_folder: ServedFolder | None = Field(
+        None,
+        description="Keeps a checkpoint folder in every member's pod instead of changing weights in a process: for "
+        "programs that only know how to load a checkpoint.",
     )
     template: PodTemplate = Field(description="The members' pod.")
     container: DnsLabel | None = Field(

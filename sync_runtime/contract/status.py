@@ -41,6 +41,10 @@ Term = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 Revision = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]
 
 
+StoreAddress = Annotated[str, Field(min_length=1, max_length=1536)]
+"""`s3://bucket/prefix`: no credentials, which an address of the contract cannot hold."""
+
+
 class Condition(Model):
     """One aspect of the object's state."""
 
@@ -82,8 +86,13 @@ class LinkStatus(Model):
     utilisation_percent: Annotated[int, Field(ge=0, le=100)] | None = Field(
         None, description="Share of the link's estimated capacity that the last payload used."
     )
+    store: StoreAddress | None = Field(
+        None, description="The object store that weights come from; absent where they come over streams."
+    )
     measured_time: Time | None = Field(None, description="When this was measured.")
-    message: Message | None = Field(None, description="Why streams and bucket size are what they are.")
+    message: Message | None = Field(
+        None, description="Why streams and bucket size are what they are; of a store, what is wrong with it."
+    )
 
 
 class RegionStatus(Model):
@@ -111,6 +120,16 @@ class Replacement(Model):
     to_cluster: DnsLabel = Field(description="Cluster of its successor.")
     to_region: DnsLabel = Field(description="Region of its successor.")
     replaced_time: Time = Field(description="When.")
+
+
+class StoreStatus(Model):
+    """The object store between the trainer and the regions, as the trainer's sidecar finds it."""
+
+    address: StoreAddress = Field(description="Where it is, with the prefix of the group.")
+    version: Count | None = Field(None, description="Number of the newest version in it.")
+    rate_bits_per_second: Count | None = Field(None, description="Rate at which the last version was put.")
+    reason: CamelReason | None = Field(None, description="What is wrong, in one word; absent: nothing.")
+    message: Message | None = Field(None, description="What is wrong, in a sentence.")
 
 
 class LostCluster(Model):
@@ -147,6 +166,7 @@ class SyncGroupStatus(Model):
     regions: Annotated[list[RegionStatus], Field(max_length=MAX_STATUS_REGIONS), ListMap(("cluster", "region"))] = (
         Field(default_factory=list, description="Members and links per cluster and region.")
     )
+    store: StoreStatus | None = Field(None, description="The object store, with transport ObjectStore.")
     replacements_total: Count | None = Field(None, description="Members replaced since the group was created.")
     replacements: Annotated[list[Replacement], Field(max_length=MAX_KEPT_REPLACEMENTS), ListAtomic()] = Field(
         default_factory=list, description="The latest replacements, newest first."

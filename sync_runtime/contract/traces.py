@@ -23,6 +23,8 @@ ENCODE: Final = "encode"
 SIGN: Final = "sign"
 SPOOL: Final = "spool"
 SEND: Final = "send"
+PUT: Final = "put"
+FETCH: Final = "fetch"
 RELAY: Final = "relay"
 RECEIVE: Final = "receive"
 VERIFY: Final = "verify"
@@ -33,7 +35,7 @@ ACTIVATE: Final = "activate"
 SCRUB: Final = "scrub"
 WORK: Final = "work"
 STAGES: Final = (
-    EXTRACT, ENCODE, SIGN, SPOOL, SEND, RELAY, RECEIVE, VERIFY, DECODE, STAGE, APPLY, ACTIVATE, SCRUB, WORK,
+    EXTRACT, ENCODE, SIGN, SPOOL, SEND, PUT, FETCH, RELAY, RECEIVE, VERIFY, DECODE, STAGE, APPLY, ACTIVATE, SCRUB, WORK,
 )  # fmt: skip
 """In the order in which a version meets them."""
 
@@ -139,6 +141,18 @@ SPANS: Final = (
         ("trainer", "relay"),
         "One object to one child, from its first bucket to the last acknowledgement.",
         (*_LINK, ATTR_REPEATED_BYTES, ATTR_FROM_REGION, ATTR_TO_REGION),
+    ),
+    SpanMeaning(
+        PUT,
+        ("trainer",),
+        "A version into the object store: its buckets, its manifest, then the pointer that makes it visible.",
+        (ATTR_BYTES, ATTR_PEER),
+    ),
+    SpanMeaning(
+        FETCH,
+        ("relay", "member"),
+        "One object out of the object store: its manifest, then its buckets, each proved by its name.",
+        (ATTR_BYTES, ATTR_PEER, ATTR_CODEC),
     ),
     SpanMeaning(RELAY, ("relay",), "Handing an object on, from its offer until the last child has all of it."),
     SpanMeaning(

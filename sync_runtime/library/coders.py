@@ -61,6 +61,12 @@ class PublishCoder(Protocol):
     def encode(self) -> Encoded:
         """The weights as they are, for a new version."""
 
+    def count(self) -> Iterable[memoryview]:
+        """What this rank counts for the tables of the version that was encoded last."""
+
+    def recode(self, tables: bytes | None) -> Encoded:
+        """That version once more, as `tight`; under tables of all ranks, or the own ones where there is one rank."""
+
     def published(self, digest: str) -> None:
         """The new version is durable."""
 

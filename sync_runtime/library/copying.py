@@ -50,6 +50,14 @@ class CopyPublisher:
 
         return Encoded(timed(), lambda: End(None, {"copy": spent_us[0]}))
 
+    def count(self) -> Iterable[memoryview]:
+        """The sidecar counts for itself."""
+        raise LocalProtocolError("with coder `sidecar` the sidecar codes, and asks for no counts")
+
+    def recode(self, tables: bytes | None) -> Encoded:
+        """The sidecar codes."""
+        raise LocalProtocolError("with coder `sidecar` the sidecar codes, and asks for no object")
+
     def published(self, digest: str) -> None:
         """The sidecar's mirror is there."""
         self._digest = digest

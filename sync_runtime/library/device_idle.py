@@ -6,9 +6,11 @@ It takes part in every version with an object of no blocks, so that the others n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sync_runtime.codec.frame import END_RECORD, Header, pack_header
-from sync_runtime.codec.limits import CODEC_FAST, KIND_DELTA, LAYOUT_HASH_BYTES
+from sync_runtime.codec.limits import CODEC_NUMBERS, KIND_DELTA, LAYOUT_HASH_BYTES
+from sync_runtime.codec.tables import num_counts
 from sync_runtime.errors import LocalProtocolError
 from sync_runtime.library.coders import Encoded, Opening
 from sync_runtime.library.weights import Weights
@@ -23,9 +25,8 @@ class IdlePublisher:
     """Nothing, again and again."""
 
     def __init__(self, weights: Weights) -> None:
-        layout = weights.layout
-        self._empty = pack_header(Header(KIND_DELTA, CODEC_FAST, layout.hash[:LAYOUT_HASH_BYTES], 0)) + END_RECORD
-        self._totals = Totals("fast", 0, 0, NOTHING, NOTHING * len(layout.tensors))
+        self._layout, self._blocks = weights.layout, weights.blocks
+        self._totals = Totals("fast", 0, 0, NOTHING, NOTHING * len(weights.layout.tensors))
 
     def opening(self) -> Opening:
         """The digest of nothing."""
@@ -43,7 +44,20 @@ class IdlePublisher:
 
     def encode(self) -> Encoded:
         """An object of no blocks."""
-        return Encoded((memoryview(self._empty),), lambda: End(self._totals, {}))
+        return self._nothing(self._totals, b"")
+
+    def count(self) -> Iterable[memoryview]:
+        """Nothing was counted."""
+        return (memoryview(bytes(8 * num_counts(self._blocks))),)
+
+    def recode(self, tables: bytes | None) -> Encoded:
+        """The others' tables, and no blocks."""
+        return self._nothing(replace(self._totals, codec="tight"), tables or b"")
+
+    def _nothing(self, totals: Totals, tables: bytes) -> Encoded:
+        codec = CODEC_NUMBERS[totals.codec]
+        header = Header(KIND_DELTA, codec, self._layout.hash[:LAYOUT_HASH_BYTES], len(tables))
+        return Encoded((memoryview(pack_header(header) + tables + END_RECORD),), lambda: End(totals, {}))
 
     def published(self, digest: str) -> None:
         """There is no snapshot that follows."""

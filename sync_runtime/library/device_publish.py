@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from sync_runtime.codec.gpu.encode import DeltaEncoder, EncodedObject
 from sync_runtime.codec.gpu.lanes import Part
-from sync_runtime.codec.limits import CODEC_FAST
+from sync_runtime.codec.limits import CODEC_FAST, CODEC_TIGHT
+from sync_runtime.codec.tables import parse_tables
 from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.delta.kernels.scrub import tensor_digests
 from sync_runtime.delta.snapshot import DeviceSnapshot
-from sync_runtime.errors import LayoutError, LocalProtocolError
+from sync_runtime.errors import LayoutError, LocalError, LocalProtocolError
 from sync_runtime.library.coders import Encoded, Opening
 from sync_runtime.library.device_anchors import anchor_chunks
 from sync_runtime.library.device_state import LiveState, Sums, on_device
@@ -43,6 +46,15 @@ class Pending:
     digests: Digests
 
 
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """A version that is durable already must not fail for want of memory to code it once more."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise LocalError("the device has no memory left to code the version as tight") from error
+
+
 class DevicePublisher:
     """Extraction against a snapshot, again and again."""
 
@@ -61,6 +73,8 @@ class DevicePublisher:
         self._pending: Pending | None = None
         self._extractors: tuple[Extractor, ...] = ()
         self._encoder: DeltaEncoder | None = None
+        self._tight: DeltaEncoder | None = None
+        """Made where a link wants it."""
 
     def opening(self) -> Opening:
         """The full digest of the live weights."""
@@ -100,8 +114,7 @@ class DevicePublisher:
                 extractor.run()
             extracted_ns = time.perf_counter_ns()
             if self._encoder is None:
-                parts = [Part(one.snapshot, one.live, one.changes) for one in self._extractors]
-                self._encoder = DeltaEncoder(self._weights.blocks, parts, CODEC_FAST)
+                self._encoder = DeltaEncoder(self._weights.blocks, self._parts(), CODEC_FAST)
             made = self._encoder.encode()
             digests = self._per_tensor(tuple(one.sums for one in self._extractors))
             totals = self._totals(digests)
@@ -109,6 +122,24 @@ class DevicePublisher:
         self._pending = Pending(tuple(one.changes for one in self._extractors), digests)
         timings = {"extract": (extracted_ns - began_ns) // 1000, "encode": (encoded_ns - extracted_ns) // 1000}
         return Encoded(self._chunks(made), lambda: End(totals, timings))
+
+    def count(self) -> Iterable[memoryview]:
+        """Histograms of this rank's part of the version that was encoded last."""
+        with on_device(self._weights.device), enough_memory():
+            words = self._tight_encoder().count().words.cpu().numpy()
+        yield memoryview(words.astype("<i8", copy=False).tobytes())
+
+    def recode(self, tables: bytes | None) -> Encoded:
+        """Codes the same lists once more: their old bits are the snapshot's, which has not advanced yet."""
+        began_ns, pending, blocks = time.perf_counter_ns(), self._pending, self._weights.blocks
+        if pending is None:
+            raise LocalProtocolError("there is no version that could be coded once more")
+        given = None if tables is None else parse_tables(memoryview(tables), blocks.groups)
+        with on_device(self._weights.device), enough_memory():
+            made = self._tight_encoder().encode(given=given)
+            totals = replace(self._totals(pending.digests), codec="tight")
+        spent_us = (time.perf_counter_ns() - began_ns) // 1000
+        return Encoded(self._chunks(made), lambda: End(totals, {"encode": spent_us}))
 
     def published(self, digest: str) -> None:
         """The version is durable: the snapshot may follow."""
@@ -128,7 +159,15 @@ class DevicePublisher:
             return
         pairs = zip(self._live.bounds, self._snapshot.bounds, strict=True)
         self._extractors = tuple(Extractor(live, old) for live, old in pairs)
-        self._encoder = None
+        self._encoder = self._tight = None
+
+    def _parts(self) -> list[Part]:
+        return [Part(one.snapshot, one.live, one.changes) for one in self._extractors]
+
+    def _tight_encoder(self) -> DeltaEncoder:
+        if self._tight is None:
+            self._tight = DeltaEncoder(self._weights.blocks, self._parts(), CODEC_TIGHT)
+        return self._tight
 
     def _advance(self, pending: Pending) -> None:
         with on_device(self._weights.device):

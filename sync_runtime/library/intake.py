@@ -30,6 +30,8 @@ class Intake:
     ) -> None:
         self._connection, self._coder, self._staging = connection, coder, staging
         self._is_activating = is_activating
+        self.is_telling = False
+        """A version is staged that the sidecar has not been told of: it would refuse to let it be activated."""
         self.reset()
 
     def reset(self) -> None:
@@ -92,6 +94,14 @@ class Intake:
         except SyncError as error:
             self._refuse(error)
             return
+        try:
+            self._tell(stage)
+        finally:
+            with self._connection.changed:
+                self.is_telling = False
+                self._connection.changed.notify_all()
+
+    def _tell(self, stage: Stage) -> None:
         share = self._coder.share()
         if share is not None and not self._staging.is_repair(stage):
             self._connection.channel.send(Share(share))
@@ -116,6 +126,7 @@ class Intake:
                     self._staging.add_repair(layer, folded)
                 else:
                     self._staging.add(version, layer, folded)
+                self.is_telling = True
                 self._connection.changed.notify_all()
                 return
 

@@ -6,9 +6,10 @@ stand still; what the background thread does needs none of them. Knows nothing o
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,16 +28,19 @@ from sync_runtime.local.messages import (
     Closed,
     End,
     Hello,
+    Histograms,
     Message,
     Open,
     Opened,
     Part,
     Publish,
     Published,
+    Tables,
 )
 from sync_runtime.local.ranges import from_ranges
 from sync_runtime.tensors.layout import Layout
 
+_log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S = 600.0
 """The longest that one version may take to become durable; a sidecar that died is noticed at once."""
 CLOSE_SLACK_S = 5.0
@@ -89,29 +93,63 @@ class PublishSession:
         with self._publishing, connection.streaming:
             channel = self._opened_channel(patience_s)
             request = Publish(step, label, "fast")
+            connection.replies.recode = False
             try:
-                self._send_version(channel, request)
+                self._send_version(channel, request, self._coder.encode)
                 done = connection.answer(channel, request, Published, ANSWER_TIMEOUT_S)
             except SidecarLostError as error:
                 farewell = connection.farewell(channel, FAREWELL_S) if self._ranks > 1 else None
                 raise error if farewell is None else SidecarLostError(f"{farewell}; all ranks open again") from error
-            self._coder.published(self._share_of(done.digest))
-            self.version = Version(done.lineage, done.seq, done.digest, step)
-            return self.version
+            share = self._share_of(done.digest)
+            self.version = version = Version(done.lineage, done.seq, done.digest, step)
+            try:
+                if connection.replies.recode:
+                    self._send_tight(channel, replace(request, codec="tight"))
+            finally:
+                self._coder.published(share)
+            return version
 
-    def _send_version(self, channel: Channel, request: Publish) -> None:
+    def _send_version(self, channel: Channel, request: Publish, encode: Callable[[], Encoded]) -> None:
         """One of several ranks begins before it encodes: where that fails, the others hear of it."""
         if self._ranks == 1:
-            encoded = self._coder.encode()
+            encoded = encode()
             self._connection.stream(channel, request, encoded.chunks, encoded.finish)
             return
         made: list[Encoded] = []
 
         def chunks() -> Iterator[memoryview]:
-            made.append(self._coder.encode())
+            made.append(encode())
             yield from made[0].chunks
 
         self._connection.stream(channel, request, chunks(), lambda: _finished(made))
+
+    def _send_tight(self, channel: Channel, request: Publish) -> None:
+        """The version once more, in fewer bytes. It is durable already: where this fails, links carry `fast`."""
+        connection = self._connection
+        try:
+            tables = self._agreed_tables(channel) if self._ranks > 1 else None
+            try:
+                self._send_version(channel, request, lambda: self._coder.recode(tables))
+            except SidecarLostError:
+                raise
+            except SyncError as error:
+                if self._ranks == 1:
+                    channel.send(to_message("RECODE", error))
+                    return
+                # It heard CANCEL. Its answer is waited for: what is sent next must not be taken for this version's.
+            connection.answer(channel, request, Published, ANSWER_TIMEOUT_S)
+        except SyncError as error:
+            _log.info("version %s went out as fast alone: %s", request.step, error)
+
+    def _agreed_tables(self, channel: Channel) -> bytes:
+        """What all ranks' counts make, from the sidecar."""
+        request = Histograms()
+
+        def counts() -> Iterator[memoryview]:
+            yield from self._coder.count()
+
+        self._connection.stream(channel, request, counts())
+        return bytes.fromhex(self._connection.answer(channel, request, Tables, ANSWER_TIMEOUT_S).tables)
 
     def close(self, drain_s: float) -> bool:
         """Hangs up after the last version is out, or after `drain_s`."""

@@ -14,21 +14,25 @@ from sync_runtime.local.messages import (
     Closed,
     Error,
     Go,
+    Histograms,
     Message,
     Open,
     Opened,
     Publish,
     Published,
+    Recode,
     Scrub,
     Scrubbed,
     Share,
+    Tables,
     name_of,
 )
 
-T = TypeVar("T", Opened, Published, Go, Scrubbed, Closed)
+T = TypeVar("T", Opened, Published, Go, Scrubbed, Closed, Tables)
 ANSWERS: dict[type[Message], type[Message]] = {
     Open: Opened,
     Publish: Published,
+    Histograms: Tables,
     Activate: Go,
     Scrub: Scrubbed,
     Close: Closed,
@@ -47,6 +51,8 @@ class Replies:
         """Notified whenever anything arrives; owners of other news share it."""
         self.share: str | None = None
         """What this rank adds to the digest of the version that was answered last; None: it is the only rank."""
+        self.recode = False
+        """Whether the version that is being published is wanted in another codec too; whoever publishes clears it."""
         self._expected: set[str] = set()
         self._found: dict[str, Message | SyncError] = {}
 
@@ -62,6 +68,9 @@ class Replies:
         with self.changed:
             if isinstance(message, Share):
                 self.share = message.digest
+                return True
+            if isinstance(message, Recode):
+                self.recode = True
                 return True
             if name is None or name not in self._expected:
                 return False

@@ -169,6 +169,7 @@ class SubscribeSession:
 
     def _activate(self, patience_s: float) -> Version | None:
         with self.connection.changed:
+            self.connection.changed.wait_for(lambda: not self._intake.is_telling, patience_s)
             version, layer = self.staging.staged, self.staging.folded
             wanted = NOTHING if self.staging.top is None else self.staging.top.ref
             if version is None and self._ranks == 1:

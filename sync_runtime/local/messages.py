@@ -12,8 +12,10 @@ from typing import Any, Final, Literal
 from sync_runtime.local.ranges import Ranges
 from sync_runtime.local.work_messages import WorkMessage
 
-PROTOCOLS: Final = (1,)
+PROTOCOLS: Final = (1, 2)
 """Versions of the local protocol that this code speaks, the newest last."""
+RECODES_SINCE: Final = 2
+"""The first one in which a sidecar may ask a publisher for a version in another codec."""
 MAX_LABEL_CHARACTERS: Final = 256
 MAX_TEXT_CHARACTERS: Final = 4096
 
@@ -269,6 +271,26 @@ class Anchor:
 
 
 @dataclass(frozen=True)
+class Recode:
+    """Asks a publisher with coder `library` for the version that the next PUBLISHED names, in this codec too."""
+
+    codec: str
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """Begins a stream: what one of several ranks counted for the tables of that object."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that all ranks' counts make: a section as objects have it."""
+
+    tables: str
+    """In hexadecimal digits."""
+
+
+@dataclass(frozen=True)
 class Note:
     """Figures for reports and traces."""
 
@@ -304,10 +326,10 @@ class Recheck:
 Message = (
     Hello | Welcome | Error | Data | Credit | End | Cancel | Open | Opened | Publish | Published | Close | Closed
     | Stage | Staged | Activate | Go | Activated | Unstage | Scrub | Scrubbed | Blocks | Anchor | Note | Head
-    | Known | Part | Share | Recheck | WorkMessage
+    | Known | Part | Share | Recheck | Recode | Histograms | Tables | WorkMessage
 )  # fmt: skip
 
-BEGINS_STREAM: Final = (Open, Publish, Stage, Anchor)
+BEGINS_STREAM: Final = (Open, Publish, Stage, Anchor, Histograms)
 """Messages that DATA follows; so does Scrub where it says `state`."""
 
 

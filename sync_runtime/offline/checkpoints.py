@@ -80,11 +80,23 @@ def open_checkpoint(path: Path) -> Checkpoint:
     raise FormatError(f"{path} holds {len(shards)} safetensors files and {len(indexes)} indexes: which are meant?")
 
 
+def stored_names(checkpoint: Checkpoint, layout: Layout) -> list[list[str]]:
+    """By the layout's numbers: under which of a tensor's names the checkpoint stores it; its own name first.
+
+    Of tied names checkpoints often hold one alone, and not always the one that travels.
+    """
+    found = [[spec.name] for spec in layout.tensors]
+    for alias, name in layout.tied:
+        found[layout.index_of[name]].append(alias)
+    return [[name for name in names if name in checkpoint.entries] for names in found]
+
+
 class MappedState(Mapping[int, BitTensor]):
     """A checkpoint's tensors by the layout's numbers, mapped when asked for and let go soon after."""
 
     def __init__(self, checkpoint: Checkpoint, layout: Layout, *, writable: bool = False) -> None:
-        _check_fit(checkpoint, layout)
+        self._names = stored_names(checkpoint, layout)
+        _check_fit(checkpoint, layout, self._names)
         self._checkpoint, self._layout, self._writable = checkpoint, layout, writable
         self._kept: OrderedDict[int, BitTensor] = OrderedDict()
         self._lock = threading.Lock()
@@ -93,8 +105,7 @@ class MappedState(Mapping[int, BitTensor]):
         with self._lock:
             found = self._kept.get(at)
             if found is None:
-                spec = self._layout.tensors[at]
-                found = _mapped(self._checkpoint.entries[spec.name], writable=self._writable)
+                found = _mapped(self._checkpoint.entries[self._names[at][0]], writable=self._writable)
                 self._kept[at] = found
                 while len(self._kept) > _KEPT_TENSORS:
                     self._kept.popitem(last=False)
@@ -107,15 +118,15 @@ class MappedState(Mapping[int, BitTensor]):
         return len(self._layout.tensors)
 
 
-def _check_fit(checkpoint: Checkpoint, layout: Layout) -> None:
+def _check_fit(checkpoint: Checkpoint, layout: Layout, stored: list[list[str]]) -> None:
     names = {spec.name for spec in layout.tensors} | {alias for alias, _ in layout.tied}
     unknown = sorted(set(checkpoint.entries) - names)
     if unknown:
         raise LayoutError(f"{checkpoint.path} has a tensor {unknown[0]!r} that the other side does not have")
-    for spec in layout.tensors:
-        entry = checkpoint.entries.get(spec.name)
-        if entry is None:
+    for spec, held in zip(layout.tensors, stored, strict=True):
+        if not held:
             raise LayoutError(f"{checkpoint.path} has no tensor {spec.name!r}")
+        entry = checkpoint.entries[held[0]]
         if (entry.dtype_name, entry.shape) != (spec.dtype.name, spec.shape):
             have, want = f"{entry.dtype_name}{list(entry.shape)}", f"{spec.dtype.name}{list(spec.shape)}"
             raise LayoutError(f"{spec.name!r} is {have} in {checkpoint.path}, elsewhere {want}")

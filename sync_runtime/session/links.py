@@ -141,4 +141,4 @@ class TunedLink:
 
     def _apply(self, decision: Decision) -> None:
         self.link.set_streams(decision.streams, decision.open_streams)
-        self.link.set_pacing(decision.pacing_bits_per_second)
+        self.link.set_pacing(decision.pacing_bits_per_second, self._controller.estimates.loss)

@@ -24,22 +24,22 @@ from sync_runtime.local.link import Library
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.position import newest_whole, next_step
 from sync_runtime.session.scrub import Scrubber, ScrubContext
-from sync_runtime.session.stager import Stager, is_step
+from sync_runtime.session.stager import Stager, StagerOf, is_step
 from sync_runtime.session.weights import EngineContext, EngineWeights, OpenIntake
 
 _log = logging.getLogger(__name__)
-HANDOVER_S, HANDOVER_POLL_S = 1.0, 0.01
-"""An engine that was restarted may dial before the end of the old one was seen."""
+HANDOVER_S, LOST_HANDOVER_S, HANDOVER_POLL_S = 1.0, 10.0, 0.01
+"""An engine that was restarted may dial before the end of the old one was seen, or while its last word is heeded."""
 
 
 class EngineSession:
     """One engine's library at a time."""
 
-    def __init__(self, context: EngineContext) -> None:
+    def __init__(self, context: EngineContext, stager: StagerOf = Stager) -> None:
         self._context = context
         self._machine = service_machine()
         self._weights = EngineWeights(context.spool)
-        self._stager = Stager(self._weights, context.versions)
+        self._stager = stager(self._weights, context.versions)
         parts = (self._machine, self._weights, self._stager, context.spawn, self._note_trouble, context.follow)
         self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance, tell=self._tell))
         self._library: Library | None = None
@@ -142,10 +142,10 @@ class EngineSession:
     # --- what the library says ---------------------------------------------------------------------------------------
 
     async def attached(self, library: Library) -> None:
-        """A library is in. One that comes right after the last one's end waits until that is seen."""
-        end_s = time.monotonic() + HANDOVER_S
-        while self._library is not None:
-            if time.monotonic() >= end_s:
+        """A library is in. One that comes right after the last one's end waits until that is over."""
+        began_s = time.monotonic()
+        while (last := self._library) is not None:
+            if time.monotonic() - began_s >= (LOST_HANDOVER_S if last.is_lost else HANDOVER_S):
                 raise LocalProtocolError("another subscriber is connected: a member has one engine")
             await asyncio.sleep(HANDOVER_POLL_S)
         self._library = library

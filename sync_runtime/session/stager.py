@@ -29,6 +29,8 @@ from sync_runtime.tensors.bits import gather
 from sync_runtime.tensors.blocks import BlockMap
 
 _CHUNK_BYTES = 1 << 20
+StagerOf = Callable[[EngineWeights, Versions], "Stager"]
+"""Makes what a session stages with."""
 
 
 class Stager:

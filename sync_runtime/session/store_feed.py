@@ -8,7 +8,9 @@ business (STORE.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from sync_runtime.bucket.keys import ANCHOR, ObjectKey, VersionRef, delta_key
 from sync_runtime.bucket.manifest import Version
@@ -23,11 +25,22 @@ from sync_runtime.transport.object_store.publisher import Beginning, Publication
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Witness:
+    """Who asks and is told about versions on their way into the store; in the thread that calls the feed."""
+
+    trace: Callable[[VersionRef], str] = lambda _: ""
+    """Traceparent of a version's publication; empty: it is in no trace."""
+    put: Callable[[VersionRef, int, int, float], None] = lambda *_: None
+    """The newest version that became visible, bytes and objects that were put for it, seconds."""
+
+
 class StoreFeed:
     """One spool and one open store. Not thread-safe: one thread calls it."""
 
-    def __init__(self, spool: Spool, maker: Maker, publisher: StorePublisher) -> None:
+    def __init__(self, spool: Spool, maker: Maker, publisher: StorePublisher, witness: Witness | None = None) -> None:
         self._spool, self._maker, self._publisher = spool, maker, publisher
+        self._witness = witness or Witness()
 
     def level(self) -> VersionRef | None:
         """Puts what the store lacks; its newest version then, None where the spool has no lineage yet.
@@ -44,7 +57,7 @@ class StoreFeed:
         self._begin(lineage, own)
         missing = missing_from(self._publisher.pointer.lines, lineage.lineage, own)
         if missing:
-            self._publisher.publish([self._publication(lineage.lineage, seq, retained) for seq in missing])
+            self._publish([self._publication(lineage.lineage, seq, retained) for seq in missing])
             self._add_skips()
             self._publisher.retire()
         return self._publisher.pointer.head
@@ -64,6 +77,13 @@ class StoreFeed:
         stored = self._spool.stored(key)
         if stored is not None:
             self._publisher.add_anchor(stored)
+
+    def _publish(self, publications: list[Publication]) -> None:
+        began_s = time.monotonic()
+        self._publisher.publish(publications)
+        size_bytes = sum(one.link.size_bytes for one in publications)
+        newest = publications[-1].link.key.target
+        self._witness.put(newest, size_bytes, len(publications), time.monotonic() - began_s)
 
     def _begin(self, lineage: Lineage, own: list[Version]) -> None:
         """The lineage where the store has not got it, or has not got on to where the spool begins."""
@@ -90,7 +110,7 @@ class StoreFeed:
         stored = self._spool.stored(delta_key(lineage, seq - 1, seq))
         if stored is None:
             raise ChainError(f"the delta to version {seq} was evicted before it was in the store")
-        return Publication(stored, retained[seq].stored_unix_ns)
+        return Publication(stored, retained[seq].stored_unix_ns, self._witness.trace(VersionRef(lineage, seq)))
 
     def _add_skips(self) -> None:
         """A skip delta that cannot be made is left out: readers take what is there."""

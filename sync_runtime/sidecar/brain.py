@@ -12,7 +12,7 @@ import datetime
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sync_runtime.bucket.keys import ObjectKey
 from sync_runtime.bucket.spool import Spool
@@ -153,10 +153,14 @@ class Sidecar:
 
     def emit(self, event: Event) -> None:
         """From any thread."""
+        self.call_soon(lambda: self._happened(event))
+
+    def call_soon(self, act: Callable[[], None]) -> None:
+        """From any thread, on the loop; nowhere before the start and after the end."""
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended; nobody is left to hear
-                loop.call_soon_threadsafe(self._happened, event)
+                loop.call_soon_threadsafe(act)
 
     def spawn(self, work: object) -> None:
         """Runs something beside the rest; its failure is logged, never swallowed."""

@@ -25,6 +25,8 @@ def readings_of(sidecar: Sidecar) -> Iterator[Reading]:
     yield from _payload(sidecar)
     yield from _links(sidecar)
     yield from (Reading(names.REFUSALS, count, (reason,)) for reason, count in sorted(sidecar.all_refusals().items()))
+    if sidecar.role.store_book is not None:
+        yield from sidecar.role.store_book.readings()
     yield from sidecar.role.work.readings()
 
 

@@ -21,7 +21,7 @@ class PlanWatch:
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, int, int] | None = None
         self.problem: str | None = None
         self.stale = 0
         """Plans that came with a smaller number than the one in force."""
@@ -87,12 +87,15 @@ class PlanWatch:
         except OSError:
             return ""
 
-    def _state(self) -> tuple[int, int] | None:
+    def _state(self) -> tuple[int, int, int] | None:
+        """What tells one file from the next. Its size, too: an editor empties and fills it within a tick of the clock
+        that files are dated by, and whoever looked in between would never look again.
+        """
         try:
             found = self._settings.plan_path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 class Place(NamedTuple):

@@ -26,7 +26,7 @@ def reported(version: VersionRef, step: int | None) -> ReportedVersion:
 
 def report_of(sidecar: Sidecar, state: str, **fields: object) -> MemberReport:
     settings = sidecar.settings
-    around = sidecar.trouble()
+    around, book = sidecar.trouble(), sidecar.role.store_book
     if around is not None and fields.get("trouble") is None:  # what is wrong with the weights comes first
         fields["trouble"] = {"reason": around[0], "message": around[1][:200]}
     return MemberReport.model_validate(
@@ -45,6 +45,7 @@ def report_of(sidecar: Sidecar, state: str, **fields: object) -> MemberReport:
             "children": len(sidecar.distributor.children),
             "links": sidecar.links.reports(),
             "spool_bytes": sidecar.spool.size_bytes,
+            "store": None if book is None else book.report(),
             "certificate_expiry_time": sidecar.identity.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
             **fields,
         },

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
+from sync_runtime.bucket.spool import Spool
 from sync_runtime.contract.plan import LinkPlan
 from sync_runtime.contract.reports import MemberReport, ScrubAnswer, Trouble
 from sync_runtime.contract.traces import APPLY, RECEIVE, RELAY, STAGE, VERIFY
@@ -21,11 +22,15 @@ from sync_runtime.session.members import EngineSession
 from sync_runtime.session.ranks.subscribing import EngineRanks
 from sync_runtime.session.receive import ReceiverSession
 from sync_runtime.session.relay import place
+from sync_runtime.session.served import FolderEngine
+from sync_runtime.session.stager import Stager
 from sync_runtime.session.weights import EngineContext
+from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
-from sync_runtime.sidecar.store import follower_of, follows_store
+from sync_runtime.sidecar.store import book_of, follower_of, follows_store
+from sync_runtime.sidecar.store_book import StoreBook
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.tracing import received_attributes
 from sync_runtime.sidecar.work import RolloutWork
@@ -59,6 +64,7 @@ class Rollout:
         self._sync = SyncTimes()
         self._files = files
         self._term = sidecar.versions.fence.term
+        self._folder = _folder_engine(settings, sidecar.spool)
         self.engine = EngineSession(
             EngineContext(
                 spool=sidecar.spool,
@@ -68,7 +74,8 @@ class Rollout:
                 changed=self._changed,
                 timed=self._timed,
                 spawn=sidecar.spawn,
-            )
+            ),
+            Stager if self._folder is None else self._folder.stager,
         )
         self.libraries = EngineRanks(self.engine)
         self.receiver = ReceiverSession(
@@ -89,8 +96,10 @@ class Rollout:
         )
         hello = self._hello()
         self._follower: StoreFollower | None = None
+        self.store_book: StoreBook | None = None
         if follows_store(sidecar.plans):
-            self._follower = follower_of(sidecar, self.receiver.sink)
+            self.store_book = book_of(sidecar, "fetched")
+            self._follower = follower_of(sidecar, self.receiver.sink, self.store_book)
         self._dialler = Dialler(
             [] if self._follower is not None else sidecar.plans.parents(),
             tls=sidecar.identity.client_context,
@@ -128,6 +137,8 @@ class Rollout:
         if self._follower is not None:
             self._follower.start()
         self.work.start()
+        if self._folder is not None:
+            self._sidecar.spawn(self._folder.run(self.engine))
 
     async def close(self) -> None:
         """Hangs up and ends what is being committed."""
@@ -340,6 +351,12 @@ class Rollout:
             if took_s is not None:
                 times.synced(took_s)
                 telemetry.record(SYNC_DURATION, took_s)
+
+
+def _folder_engine(settings: SidecarSettings, spool: Spool) -> FolderEngine | None:
+    """What plays the engine's part where a checkpoint folder is served."""
+    root, base = settings.served_folder, settings.served_base
+    return None if root is None or base is None else FolderEngine(root, base, spool, settings.served_grace_s)
 
 
 def _scrub_answer(answer: tuple[int, bool] | None) -> ScrubAnswer | None:

@@ -20,9 +20,11 @@ from sync_runtime.errors import FenceError, SettingsError, SyncError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import Signer, TrustedSigners
 from sync_runtime.session.catch_up import Maker
-from sync_runtime.session.store_feed import StoreFeed
+from sync_runtime.session.store_feed import StoreFeed, Witness
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.plans import PlanWatch
+from sync_runtime.sidecar.store_book import StoreBook, Way
+from sync_runtime.telemetry.surface import Attributes
 from sync_runtime.transport.object_store.errors import StoreError
 from sync_runtime.transport.object_store.fences import Seen
 from sync_runtime.transport.object_store.opening import open_seal, open_store
@@ -70,7 +72,16 @@ def store_of(settings: SidecarSettings, plan: Plan) -> tuple[Objects, Seal]:
     return open_store(wanted.url, prefix, secret), open_seal(settings.group_uid, secret)
 
 
-def follower_of(sidecar: Sidecar, sink: BucketSink) -> StoreFollower:
+def book_of(sidecar: Sidecar, way: Way) -> StoreBook:
+    """What is told of the store; stages go to the version's trace, which the sidecar's loop owns."""
+
+    def on_stage(version: VersionRef, stage: str, spent_us: int, attributes: Attributes) -> None:
+        sidecar.call_soon(lambda: sidecar.tracing.stored(version, stage, spent_us, attributes, sidecar.stage_times))
+
+    return StoreBook(way, on_stage)
+
+
+def follower_of(sidecar: Sidecar, sink: BucketSink, book: StoreBook) -> StoreFollower:
     """What brings a member its versions from the store."""
     settings, fence = sidecar.settings, sidecar.versions.fence
     store, seal = store_of(settings, sidecar.plans.plan)
@@ -88,14 +99,23 @@ def follower_of(sidecar: Sidecar, sink: BucketSink) -> StoreFollower:
         sink,
         stopping=stopping,
         renewed=lambda: trusted.replace_ca(sidecar.identity.current().files.ca_pem),
+        witness=book,
     )
 
 
 class StoreFeeder:
     """The trainer's thread that keeps the store level with its spool."""
 
-    def __init__(self, sidecar: Sidecar, maker: Maker, make_anchor: Callable[[ObjectKey], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        sidecar: Sidecar,
+        maker: Maker,
+        make_anchor: Callable[[ObjectKey], Awaitable[None]],
+        trace_of: Callable[[VersionRef], str],
+    ) -> None:
         self._sidecar, self._maker, self._make_anchor = sidecar, maker, make_anchor
+        self.book = book_of(sidecar, "put")
+        self._witness = Witness(trace_of, self.book.put)
         self._publisher: StorePublisher | None = None
         self._feed: StoreFeed | None = None
         self._chain = b""
@@ -132,11 +152,14 @@ class StoreFeeder:
             try:
                 self._turn()
                 self._failures = 0
+                self.book.fine(None if self.level is None else self.level.seq)
             except FenceError as error:
+                self.book.failed(error)
                 _log.error("the object store follows another trainer; this one publishes there no more: %s", error)
                 return
             except (SyncError, IdentityError) as error:
                 self._failures += 1
+                self.book.failed(error)
                 self._say(f"the object store is not level: {error}")
             pause_s = (
                 min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LAST_PAUSE_S) if self._failures else MEND_EVERY_S
@@ -172,8 +195,10 @@ class StoreFeeder:
             settings = PublishSettings(keep_versions=plan.retention.versions, patience=patience)
             publisher = StorePublisher(store, trainer, trusted, seal, settings)
             publisher.open()
+            self.book.fine(None)  # it takes conditional writes, and the credentials are good
             self._collected_s = time.monotonic() - COLLECT_EVERY_S  # garbage of the process before this one
-            self._publisher, self._feed = publisher, StoreFeed(self._sidecar.spool, self._maker, publisher)
+            feed = StoreFeed(self._sidecar.spool, self._maker, publisher, self._witness)
+            self._publisher, self._feed = publisher, feed
             self._chain = trainer.pen.chain_pem
         elif trainer.pen.chain_pem != self._chain:
             self._publisher.renew(trainer)

@@ -18,6 +18,7 @@ from sync_runtime.errors import FormatError
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.parts import origin_of
 from sync_runtime.sidecar.plans import PlanWatch
+from sync_runtime.sidecar.stage_times import StageTimes
 from sync_runtime.telemetry.names import RECEIVED_BYTES, REPEATED_BYTES, SENT_BYTES
 from sync_runtime.telemetry.surface import Attributes, Telemetry, joins
 from sync_runtime.telemetry.versions import PlanMark, VersionKey, VersionTraces
@@ -89,6 +90,11 @@ class Tracing:
         spent_us = int((event.ended_s - event.started_s) * 1e6)
         self.traces.timed(key.lineage, key.target_seq, words.SEND, spent_us, attributes=attributes)
         return key
+
+    def stored(self, version: VersionRef, stage: str, spent_us: int, attributes: Attributes, times: StageTimes) -> None:
+        """A version went into the object store, or an object came out of it."""
+        times.took(stage, spent_us)
+        self.traces.timed(*version, stage, spent_us, attributes=attributes)
 
     def received(self, size_bytes: int) -> None:
         """All of an object came, and is verified."""

@@ -25,6 +25,7 @@ from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
 from sync_runtime.sidecar.store import BUCKET_BYTES, StoreFeeder, feeds_store
+from sync_runtime.sidecar.store_book import StoreBook
 from sync_runtime.sidecar.work import TrainerWork
 from sync_runtime.telemetry.surface import Attributes, Fault
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DEFAULT_STREAMS = 8
+MAX_TRACED = 64
 
 
 class Trainer:
@@ -47,6 +49,8 @@ class Trainer:
         self._announced = b""
         self._announce()
         self._making: set[ObjectKey] = set()
+        self._traced: dict[VersionRef, str] = {}
+        """Traceparents of the last versions: the store's readers join them."""
         self._maker = Maker(spool, MakerSettings(self._sign, self._bucket_bytes, sidecar.links.streams))
         self.engine = PublisherSession(
             TrainerContext(
@@ -57,7 +61,7 @@ class Trainer:
                 sign=self._sign,
                 bucket_bytes=self._bucket_bytes,
                 streams=sidecar.links.streams,
-                trace=lambda version, step: sidecar.traces.begin(*version, step),
+                trace=self._begin_trace,
                 published=self._published,
                 failed=self._failed,
                 is_put=self._is_put,
@@ -65,7 +69,11 @@ class Trainer:
         )
         self.libraries = PublisherRanks(self.engine)
         self.work = TrainerWork(sidecar, self.engine)
-        self._feeder = StoreFeeder(sidecar, self._maker, self._anchor) if feeds_store(sidecar.plans) else None
+        self._feeder: StoreFeeder | None = None
+        if feeds_store(sidecar.plans):
+            self._feeder = StoreFeeder(
+                sidecar, self._maker, self._anchor, lambda version: self._traced.get(version, "")
+            )
         self.plan_changed()
 
     def _take_term(self, settings: SidecarSettings, spool: Spool) -> None:
@@ -85,6 +93,18 @@ class Trainer:
             _log.error("this pod was made for term %d, but its spool knows term %d", settings.term, spool.term)
             fence.admit(settings.term, secrets.token_hex(16))  # of its own, so that nobody takes it for the other
         self._newest_term = spool.term
+
+    @property
+    def store_book(self) -> StoreBook | None:
+        """What was done with the object store; None: there is none."""
+        return None if self._feeder is None else self._feeder.book
+
+    def _begin_trace(self, version: VersionRef, step: int | None) -> str:
+        line = self._sidecar.traces.begin(*version, step)
+        self._traced[version] = line
+        while len(self._traced) > MAX_TRACED:
+            del self._traced[next(iter(self._traced))]
+        return line
 
     def start(self) -> None:
         """Nothing to dial; children are told of the term as they come."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FOLDER = "work"
 HTTP = "http"
 """Who owns what was taken over HTTP."""
+_UNCERTAIN = WorkVersion("", 0, "")
+"""The version of weights that are being switched."""
 
 
 def policy_of(sidecar: Sidecar) -> Policy:
@@ -228,8 +230,9 @@ class RolloutWork:
         return {"lease": head.lease, "id": head.id, "samples": head.samples, "version": named, "payload": payload}
 
     def complete(self, lease: str, tokens: int, payload: bytes) -> Mapping[str, object]:
-        """A result."""
-        answer = self.session.complete(HTTP, lease, None, tokens, payload)
+        """A result. Who has leave to switch may have switched, and says so later: no version is certain until then."""
+        made = _UNCERTAIN if self._engine.state is ServiceState.ACTIVATING else None
+        answer = self.session.complete(HTTP, lease, made, tokens, payload)
         return {"taken": answer.taken, "reason": answer.reason, "message": answer.message}
 
     def release(self, lease: str, reason: str, *, failed: bool) -> None:

@@ -150,9 +150,9 @@ class ChildLink:
             self._channel.send_message(Streams(count=count))
         self._feeder.drop_resting()
 
-    def set_pacing(self, bits_per_s: int | None) -> None:
-        """The most that all streams together send a second; None: no limit."""
-        self._feeder.set_pacing(bits_per_s)
+    def set_pacing(self, bits_per_s: int | None, loss: float = 0.0) -> None:
+        """The most that all streams together send a second, None: no limit; and the share that the link loses."""
+        self._feeder.set_pacing(bits_per_s, loss)
 
     def remember_rate(self, bytes_per_s: float) -> None:
         """What the link carried before a restart; the first payloads start from it."""

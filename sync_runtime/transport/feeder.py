@@ -202,10 +202,10 @@ class Feeder:
             self._pace()
             self._ready.notify_all()
 
-    def set_pacing(self, bits_per_s: int | None) -> None:
-        """The most that all streams together send a second; None: no limit."""
+    def set_pacing(self, bits_per_s: int | None, loss: float) -> None:
+        """The most that all streams together send a second, None: no limit; and the share that the link loses."""
         with self._ready:
-            self._pacing_bits_per_s = bits_per_s
+            self._pacing_bits_per_s, self._peak.loss = bits_per_s, loss
             self._pace()
 
     def remember_rate(self, bytes_per_s: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import secrets
 import socket
 import ssl
@@ -87,6 +88,8 @@ class Listener:
         self._workers: dict[str, WorkLink] = {}
         self._ends: dict[ChildLink, datetime.datetime] = {}
         """When the first certificate under a link ends, the child's or ours."""
+        self._newest: dict[tuple[str, str], int] = {}
+        """By kind and member the number of the connection that has its link; they are numbered as they are accepted."""
         self._unproven: set[socket.socket] = set()
         self._refusals: Counter[str] = Counter()
         self._closed = False
@@ -149,7 +152,7 @@ class Listener:
             self._count("Expired", name, message)
 
     def _accept(self) -> None:
-        while True:
+        for number in itertools.count(1):
             try:
                 connection, address = self._socket.accept()
             except OSError:
@@ -167,10 +170,10 @@ class Listener:
                 self._count("TooMany", peer, f"{self._limits.unproven} connections have not said HELLO yet")
             else:
                 threading.Thread(
-                    target=self._receive, args=(connection, peer), name=f"greeting {peer}", daemon=True
+                    target=self._receive, args=(connection, peer, number), name=f"greeting {peer}", daemon=True
                 ).start()
 
-    def _receive(self, connection: socket.socket, peer: str) -> None:
+    def _receive(self, connection: socket.socket, peer: str, number: int) -> None:
         """One new connection, in a thread of its own until it has a link."""
         deadline_s = time.monotonic() + self._limits.handshake_s
         ours = None if self._ends_at is None else self._ends_at()  # before `tls`: never later than what that shows
@@ -186,9 +189,9 @@ class Listener:
             admission = self._policy.admit(greeted.identity, greeted.hello)
             ends_at = min(greeted.expires_at, ours or greeted.expires_at)
             if greeted.hello.kind == "control":
-                self._open_link(greeted, admission, ends_at)
+                self._open_link(greeted, admission, ends_at, number)
             elif greeted.hello.kind == "work":
-                self._open_work(greeted, admission, ends_at)
+                self._open_work(greeted, admission, ends_at, number)
             else:
                 self._add_stream(greeted, admission, deadline_s)
         except OSError as error:  # it left while its options were set
@@ -199,7 +202,17 @@ class Listener:
             turn_away(greeted.connection, refusal)
             self._count(refusal.reason, f"{greeted.identity} at {peer}", str(refusal))
 
-    def _open_link(self, greeted: Greeted, admission: Admission, ends_at: datetime.datetime) -> None:
+    def _take_turn(self, greeted: Greeted, number: int) -> None:
+        """A member gave up waiting and dialled again: what it dialled last counts, whichever is greeted first.
+
+        Otherwise the connection that it has left would end the one that it uses. The caller holds the lock.
+        """
+        key = greeted.hello.kind, greeted.identity.member
+        if number < self._newest.get(key, 0):
+            raise RefusedError("Replaced", "the member has connected anew", retry=False)
+        self._newest[key] = number
+
+    def _open_link(self, greeted: Greeted, admission: Admission, ends_at: datetime.datetime, number: int) -> None:
         sockets.prepare(greeted.connection)
         with self._lock:
             if self._closed:
@@ -207,6 +220,7 @@ class Listener:
             replaced = self._links.get(greeted.identity.member)
             if replaced is None and len(self._links) >= self._limits.children:
                 raise RefusedError("TooMany", f"this member has {self._limits.children} children", retry=True)
+            self._take_turn(greeted, number)
             link = self._links[greeted.identity.member] = ChildLink(
                 greeted.connection,
                 greeted.hello,
@@ -223,7 +237,7 @@ class Listener:
         self._emit(ChildConnected(link))
         link.start()
 
-    def _open_work(self, greeted: Greeted, admission: Admission, ends_at: datetime.datetime) -> None:
+    def _open_work(self, greeted: Greeted, admission: Admission, ends_at: datetime.datetime, number: int) -> None:
         sockets.prepare(greeted.connection)
         name = greeted.identity.member
         with self._lock:
@@ -232,6 +246,7 @@ class Listener:
             replaced = self._workers.get(name)
             if replaced is None and len(self._workers) >= self._limits.children:
                 raise RefusedError("TooMany", f"this trainer has {self._limits.children} workers", retry=True)
+            self._take_turn(greeted, number)
             link = self._workers[name] = WorkLink(
                 greeted.connection,
                 name=name,

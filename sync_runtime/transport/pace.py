@@ -15,6 +15,9 @@ WINDOW_RTTS: Final = 2.0
 REMEMBERED_PAYLOADS: Final = 4
 SETTLED_HEADROOM, UNSETTLED_HEADROOM = 1.02, 2.0
 """Streams that start anew may send so much more than the link carried: room to find a faster link, no flood."""
+SMALL_LOSS, LOSS_ROOM, MAX_LOSS_HEADROOM = 0.002, 10.0, 1.1
+"""What is lost is sent again, and while one stream repairs its loss the others have to carry its share. For a small
+loss the settled headroom has room enough; more would only wait in the link's queue."""
 SETTLED_GROWTH: Final = 1.04
 """A payload that beat all before it by more has not seen the link's limit yet."""
 REMEMBERED_GROWTH: Final = 1.2
@@ -44,6 +47,8 @@ class PeakRate:
         self._peak = 0.0
         self._peaks: deque[float] = deque(maxlen=REMEMBERED_PAYLOADS)
         self._remembered: float | None = None
+        self.loss = 0.0
+        """The share of bytes that the link loses, as far as it is known."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -56,7 +61,9 @@ class PeakRate:
         *earlier, last = self._peaks or (0.0,)
         growth = REMEMBERED_GROWTH if self._remembered in earlier else SETTLED_GROWTH
         settled = bool(earlier) and last <= growth * max(earlier)
-        return SETTLED_HEADROOM if settled else UNSETTLED_HEADROOM
+        if not settled:
+            return UNSETTLED_HEADROOM
+        return min(SETTLED_HEADROOM + LOSS_ROOM * max(0.0, self.loss - SMALL_LOSS), MAX_LOSS_HEADROOM)
 
     def remember(self, bytes_per_s: float) -> None:
         """What an earlier process knew; a payload that is faster corrects it."""

@@ -65,6 +65,11 @@ def _register(parser: argparse.ArgumentParser) -> None:
         help="a namespace of the hub that may use the cluster, where its groups land there (the same name), and the "
         "service accounts that their pods may name (default); may be given again",
     )  # fmt: skip
+    parser.add_argument(
+        "--store-secrets", action="store_true",
+        help="let the operator keep copies of object stores' Secrets in those namespaces, for groups whose "
+        "sync.objectStore names one; it can then read every Secret there",
+    )  # fmt: skip
     parser.add_argument("--server", metavar="URL", help="address for the hub, where it is not that of your kubeconfig")
     parser.add_argument("--server-ca", type=Path, metavar="FILE", help="authority of that address, PEM")
     parser.add_argument("--new-token", action="store_true", help="replace the token; the old one ends at once")

@@ -186,6 +186,7 @@ async def _registration(hub: Cluster, options: argparse.Namespace) -> Registrati
         hub_namespace=options.namespace,
         remote_namespace=options.remote_namespace,
         allowed=tuple(getattr(options, "allow", ())),
+        store_secrets=getattr(options, "store_secrets", False),
     )
 
 

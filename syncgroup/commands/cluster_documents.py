@@ -24,6 +24,8 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "syncgroup-register"
 TOKEN_TYPE: Final = "kubernetes.io/service-account-token"  # noqa: S105 a type, no secret
 ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
+STORE_SUFFIX: Final = "-store"
+"""Of the bindings that let the operator keep copies of object stores' Secrets."""
 _HUB_LENGTH: Final = 8
 
 
@@ -48,6 +50,8 @@ class Registration:
     remote_namespace: str
     """Where the operator's account lives in the remote cluster."""
     allowed: tuple[Allowed, ...] = ()
+    store_secrets: bool = False
+    """Whether the operator may keep copies of object stores' Secrets in the mapped namespaces."""
 
     @property
     def account(self) -> str:
@@ -88,6 +92,7 @@ def remote_documents(registration: Registration) -> tuple[Document, ...]:
         *({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in spaces),
         *files["remote.yaml"],
         *files["member.yaml"],
+        *(files["store.yaml"] if registration.store_secrets else ()),
         _owned(registration, "v1", "ServiceAccount", registration.remote_namespace),
         token_secret(registration),
         *bindings(registration),
@@ -109,9 +114,17 @@ def bindings(registration: Registration) -> tuple[Document, ...]:
         _named(roles.role_binding(roles.REMOTE_MEMBERS_ROLE, account, space, one, kind="ClusterRole"), registration)
         for one in registration.mapped
     )
+    stores = (
+        _named(
+            roles.role_binding(roles.STORE_SECRETS_ROLE, account, space, one, kind="ClusterRole"),
+            registration,
+            STORE_SUFFIX,
+        )
+        for one in (registration.mapped if registration.store_secrets else ())
+    )
     # Not this registration's alone: every hub that uses the namespace wants the same one.
     members = (roles.member_binding(one) for one in registration.mapped)
-    return (everywhere, *local, *members)
+    return (everywhere, *local, *stores, *members)
 
 
 def kubeconfig(registration: Registration, endpoint: Endpoint, token: str) -> str:
@@ -168,10 +181,15 @@ def sync_cluster(registration: Registration) -> Document:
 
 
 def stale(found: Iterable[Mapping[str, Any]], registration: Registration) -> list[tuple[str, str, str]]:
-    """Bindings of this registration in namespaces that it no longer maps, as (namespace, name, uid)."""
-    metadata = (one["metadata"] for one in found)
+    """Bindings of this registration in namespaces that it no longer maps, or of rights that it no longer gives.
+
+    As (namespace, name, uid).
+    """
+    without = None if registration.store_secrets else f"{registration.account}{STORE_SUFFIX}"
     return [
-        (one["namespace"], one["name"], one["uid"]) for one in metadata if one["namespace"] not in registration.mapped
+        (one["namespace"], one["name"], one["uid"])
+        for one in (body["metadata"] for body in found)
+        if one["namespace"] not in registration.mapped or one["name"] == without
     ]
 
 
@@ -185,7 +203,7 @@ def _owned(registration: Registration, api_version: str, kind: str, namespace: s
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
-def _named(binding: Document, registration: Registration) -> Document:
+def _named(binding: Document, registration: Registration, suffix: str = "") -> Document:
     """A binding under the registration's own name; subjects are one list, which two hubs would take from each other."""
-    metadata = binding["metadata"] | {"name": registration.account, "labels": registration.labels}
+    metadata = binding["metadata"] | {"name": f"{registration.account}{suffix}", "labels": registration.labels}
     return {**binding, "metadata": metadata}

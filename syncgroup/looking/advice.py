@@ -66,6 +66,9 @@ REASONS: Final[dict[str, Advice]] = {
         "gpuAccess CudaIpc needs dynamic resource allocation, which the cluster has not: use InProcess", (_EDIT,)
     ),
     reasons.SECRET_NOT_FOUND: Advice("a Secret that is named is not there: create it, or correct its name", (_EVENTS,)),
+    reasons.SECRET_UNUSABLE: Advice(
+        "a Secret that is named does not hold what is needed: add the keys that the message names", (_EDIT,)
+    ),
     reasons.DENIED: Advice(
         "the operator's role does not allow something: upgrade the chart, or register the cluster again",
         (_EVENTS, _OPERATOR),
@@ -109,6 +112,29 @@ REASONS: Final[dict[str, Advice]] = {
         "a scrub found wrong weights in a member; its results are refused until its repair is proved",
         (_SIDECAR, _POD, "kubectl syncgroup replace -n {namespace} {pod}"),
     ),
+    reasons.STORE_UNPROVED: Advice("the trainer's sidecar has not opened the object store yet", (_TOP, _SIDECAR)),
+    reasons.STORE_AWAY: Advice(
+        "the object store does not answer, or asks to wait; sidecars try again by themselves", (_LINKS, _SIDECAR)
+    ),
+    reasons.STORE_DENIED: Advice(
+        "the object store refuses the credentials: correct the Secret that sync.objectStore.secretRef names; it is "
+        "copied to members by itself, and nothing need be restarted",
+        (_EDIT, _SIDECAR),
+    ),
+    reasons.STORE_CLOCK: Advice("the object store does not believe a node's clock: set it", (_SIDECAR,)),
+    reasons.STORE_UNFIT: Advice(
+        "the object store does not keep conditional writes: switch them on there, or use another store", (_EDIT,)
+    ),
+    reasons.STORE_FOREIGN: Advice(
+        "something else lies under the prefix: give the group another one in sync.objectStore.prefix, or remove it",
+        (_EDIT, _SIDECAR),
+    ),
+    reasons.STORE_AHEAD: Advice(
+        "the store holds later versions than the trainer's spool, an old copy: start from weights that begin a lineage",
+        (_SIDECAR,),
+    ),
+    reasons.STORE_DAMAGED: Advice("bytes in the object store are not what was put there", (_SIDECAR,)),
+    reasons.STORE_MISSING: Advice("the object store has lost what its pointer names", (_SIDECAR,)),
     reasons.LEASE_EXPIRED: Advice("a member stopped renewing its lease and is replaced", (_POD, _SIDECAR, _EVENTS)),
     reasons.NEVER_REPORTED: Advice(
         "a pod runs whose sidecar never renewed its lease: it has no plan, no certificate or no way to its API server",

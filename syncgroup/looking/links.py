@@ -38,6 +38,8 @@ class LinkRow:
     payloads: int | None = None
     reported_by: str | None = None
     peer: str | None = None
+    store: str | None = None
+    """The object store that stands between the two ends; None: streams."""
     why: str | None = None
     """Why streams and bucket size are what they are, by the sender."""
     planned: str | None = None
@@ -51,15 +53,23 @@ def link_rows(facts: GroupFacts) -> list[LinkRow]:
         if region.link is not None:
             receiver = f"{region.cluster}/{region.region}"
             found[region.link.from_region, receiver] = _of_status(region.link, receiver)
+    stored = {key: row for key, row in found.items() if row.store is not None}
     reports = [(one.name, link) for one in facts.members if one.report is not None for link in one.report.links]
     for name, link in sorted(reports, key=lambda pair: pair[1].payloads):
         receiver = f"{link.to_cluster}/{link.to_region}"
         found[link.from_region, receiver] = _of_report(name, link, receiver)
+    found |= {key: row for key, row in stored.items() if not _is_within(key)}  # nobody dials where a store stands
     plans = {(link.from_region, f"{plan.cluster}/{plan.region}"): link for plan in facts.plans for link in plan.links}
     for key, planned in plans.items():
         before = found.get(key) or LinkRow(f"{planned.from_cluster}/{planned.from_region}", key[1])
         found[key] = _with_plan(before, planned)
     return [found[key] for key in sorted(found, key=lambda key: (key[1], key[0]))]
+
+
+def _is_within(key: tuple[str, str]) -> bool:
+    """Whether a link stays in its region: there members dial each other, whatever stands outside."""
+    sender, receiver = key
+    return sender == receiver.rpartition("/")[2]
 
 
 def link_lines(facts: GroupFacts, *, wide: bool = False, colour: bool = False) -> list[str]:
@@ -68,13 +78,26 @@ def link_lines(facts: GroupFacts, *, wide: bool = False, colour: bool = False) -
     if not rows:
         return [f"{facts.name} has no link yet: a link is measured by the payloads that it carries"]
     cells = [_cells(row, wide=wide) for row in rows]
-    lines = table(_WIDE_HEADS if wide else _HEADS, cells, colour=colour)
+    lines = [*_store_lines(facts, colour=colour), *table(_WIDE_HEADS if wide else _HEADS, cells, colour=colour)]
     for row in rows:
-        told = [f"  {label}: {clean(text)}" for label, text in (("now", row.why), ("plan", row.planned)) if text]
+        texts = (("store", row.store), ("now", row.why), ("plan", row.planned))
+        told = [f"  {label}: {clean(text)}" for label, text in texts if text]
         if told:
             lines += ["", painted(f"{row.sender} → {row.receiver}", "strong", colour=colour), *told]
     lines += [painted(f"note: {clean(one)}", "dim", colour=colour) for one in facts.unseen]
     return lines
+
+
+def _store_lines(facts: GroupFacts, *, colour: bool) -> Iterator[str]:
+    """The object store as the trainer finds it, above the table."""
+    store = facts.status.store
+    if store is None:
+        return
+    version = NOTHING if store.version is None else str(store.version)
+    yield f"store {clean(store.address)}  version {version}  put at {rate(store.rate_bits_per_second)}"
+    if store.reason is not None:
+        yield painted(f"  {store.reason}: {clean(store.message or '')}", "bad", colour=colour)
+    yield ""
 
 
 def link_documents(facts: GroupFacts) -> list[dict[str, Any]]:
@@ -85,7 +108,7 @@ def link_documents(facts: GroupFacts) -> list[dict[str, Any]]:
 def _of_status(link: LinkStatus, receiver: str) -> LinkRow:
     return LinkRow(
         link.from_region, receiver, link.codec, link.rate_bits_per_second, link.rtt_micros, link.loss_ppm,
-        link.streams, link.bucket_bytes, link.utilisation_percent, why=link.message,
+        link.streams, link.bucket_bytes, link.utilisation_percent, store=link.store, why=link.message,
     )  # fmt: skip
 
 

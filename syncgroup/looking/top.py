@@ -120,7 +120,7 @@ def _region(facts: GroupFacts, region: RegionStatus, *, wide: bool) -> list[Cell
         Cell(f"{region.ready}/{region.desired}", "good" if region.ready == region.desired else "warn"),
         NOTHING if region.version is None else str(region.version.seq),
         _lag(region.lag_versions, stale),
-        f"from {link.from_region}" if known else NOTHING,
+        (f"from {link.from_region}" if link.store is None else "from the store") if known else NOTHING,
         rate(link.rate_bits_per_second),
         _count(link.streams),
         size(link.bucket_bytes),

@@ -12,9 +12,11 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +45,7 @@ def main(url: str, credentials: Path, folder: Path, sizes: Sizes, rounds: int) -
     ours = Ours(store, folder, sizes)
     ways: dict[str, Callable[[int], tuple[float, float]]] = {
         "plain library": lambda at: plain(store, sizes, at),
+        "plain library that proves and keeps": lambda at: plain(store, sizes, at, keep_in=folder),
         "ours": ours.round,
         "one put": lambda at: one_file(store, sizes, at, marked=False),
         "one safetensors file": lambda at: one_file(store, sizes, at, marked=True),
@@ -97,17 +100,40 @@ class Ours:
         return writer.commit(pack_envelope(document, self._trainer.signer.sign(document)))
 
 
-def plain(store: RemoteStore, sizes: Sizes, at: int) -> tuple[float, float]:
-    """The library alone, with as many requests at a time, and nothing but the pieces."""
+def plain(store: RemoteStore, sizes: Sizes, at: int, keep_in: Path | None = None) -> tuple[float, float]:
+    """The library alone, with as many requests at a time, and nothing but the pieces.
+
+    `keep_in`: every piece that was got is hashed and written to a file there, which is synced at the end. That is the
+    least that anybody does who believes no store and survives a restart.
+    """
     data = os.urandom(sizes.bucket_bytes)
     count = -(-sizes.size_bytes // sizes.bucket_bytes)
-    names = [f"plain/{at}/{index}" for index in range(count)]
-    with ThreadPoolExecutor(sizes.parallel) as pool:
+    names = [f"plain/{at}/{keep_in is not None}/{index}" for index in range(count)]
+    with ThreadPoolExecutor(sizes.parallel) as pool, _file(keep_in) as handle:
+
+        def get(index: int) -> None:
+            found = store.get(names[index], sizes.bucket_bytes)
+            if handle is not None:
+                hashlib.sha256(found.data).digest()
+                os.pwrite(handle, found.data, index * sizes.bucket_bytes)
+
         started = time.perf_counter()
         list(pool.map(lambda name: store.put(name, data), names))
         published = time.perf_counter()
-        list(pool.map(lambda name: store.get(name, sizes.bucket_bytes), names))
+        list(pool.map(get, range(count)))
+        if handle is not None:
+            os.fsync(handle)
         return published - started, time.perf_counter() - published
+
+
+@contextmanager
+def _file(folder: Path | None) -> Iterator[int | None]:
+    """A fresh file, gone at the end; None where there is no folder."""
+    if folder is None:
+        yield None
+        return
+    with tempfile.TemporaryFile(dir=folder) as kept:
+        yield kept.fileno()
 
 
 def one_file(store: RemoteStore, sizes: Sizes, at: int, *, marked: bool) -> tuple[float, float]:

@@ -59,6 +59,10 @@ class Installation:
         found = self.deployment()
         return found["spec"]["replicas"], found["status"].get("availableReplicas", 0)
 
+    def wait_ready(self, wanted: int, available: int) -> None:
+        """Helm waits until enough are there; that no more than that are is told a moment later."""
+        wait_until(lambda: self.ready() == (wanted, available), f"{available} of {wanted} replicas", 60)
+
     def definitions(self) -> dict[str, dict[str, Any]]:
         found = {one["metadata"]["name"]: one for one in items(self.region, CRD_API)}
         return {name: one for name, one in found.items() if name.endswith(".syncgroup.dev")}
@@ -131,13 +135,13 @@ def first_column(installation: Installation) -> str:
 def test_groups_outlive_upgrade_rollback_and_uninstallation(installation: Installation, tmp_path: Path) -> None:
     said = installation.install(chart=older_chart(tmp_path))
     assert f"kubectl -n {NAMESPACE} rollout status deployment/{ACCOUNT}" in said
-    assert installation.ready() == (2, 2)
+    installation.wait_ready(2, 2)
     assert first_column(installation) == "Readiness"
     installation.region.kubectl("apply", "-f", str(GROUP_FILE))
     uid = installation.group_uid()
 
     installation.upgrade({"replicas": 3})
-    assert installation.ready() == (3, 3)
+    installation.wait_ready(3, 3)
     assert first_column(installation) == "Ready"
     assert installation.group_uid() == uid
 
@@ -146,7 +150,7 @@ def test_groups_outlive_upgrade_rollback_and_uninstallation(installation: Instal
     assert installation.group_uid() == uid
 
     installation.run("rollback", RELEASE, "1", "--wait", "--timeout", "120s")
-    assert installation.ready() == (2, 2)
+    installation.wait_ready(2, 2)
     assert first_column(installation) == "Readiness"
     assert installation.group_uid() == uid
 
@@ -170,7 +174,7 @@ def test_a_second_release_is_refused(installation: Installation) -> None:
     installation.install()
     with pytest.raises(HelmError, match="cannot be imported into the current release"):
         installation.install(release="another")
-    assert installation.ready() == (2, 2)
+    installation.wait_ready(2, 2)
 
 
 def test_the_commands_on_our_pages_run_as_they_stand(installation: Installation, tmp_path: Path) -> None:

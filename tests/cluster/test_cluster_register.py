@@ -16,12 +16,15 @@ from sync_runtime.contract import names
 from syncgroup.cli import main
 from tests.cluster import crd_fixtures
 from tests.support.operators import NAMESPACE, free_port, items
+from tools.devcluster.api import wait_until
 from tools.devcluster.client import Cluster, RegionHandle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CLUSTERS = f"/apis/{names.GROUP_VERSION}/syncclusters"
+RIGHTS_S = 30.0
+"""An API server's authoriser learns of bindings a moment after they were written."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +96,7 @@ def test_a_registered_cluster_gives_the_operator_its_rights_in_the_mapped_namesp
     assert set(kubeconfig["clusters"][0]["cluster"]) == {"server", "certificate-authority-data"}
     assert set(kubeconfig["users"][0]["user"]) == {"token"}
     account = account_of(far, name)
-    assert can(far, account, "create", "pods", name)
+    wait_until(lambda: can(far, account, "create", "pods", name), "its rights", RIGHTS_S)
     assert can(far, account, "update", "leases.coordination.k8s.io", name)
     assert not can(far, account, "create", "pods", "default")
     assert not can(far, account, "get", "secrets", name)
@@ -118,7 +121,7 @@ def test_registering_again_changes_what_is_said_and_keeps_the_token(
     assert register(hub, far, name, "--allow", f"a:{name}-a") == 0
     assert [one["local"] for one in hub.api("GET", f"{CLUSTERS}/{name}")[1]["spec"]["allowedNamespaces"]] == ["a"]
     assert can(far, account, "create", "pods", f"{name}-a")
-    assert not can(far, account, "create", "pods", f"{name}-b"), "what is no longer said is taken back"
+    wait_until(lambda: not can(far, account, "create", "pods", f"{name}-b"), "what is no longer said ends", RIGHTS_S)
     assert register(hub, far, name, "--allow", f"a:{name}-a", "--new-token") == 0
     assert token(hub, name) != before
 

@@ -22,7 +22,7 @@ from sync_runtime.membership.errors import MembershipError
 from sync_runtime.membership.keeper import LeaseKeeper
 from sync_runtime.membership.lease import KubernetesLease
 from tests.unit.membership.reports import report
-from tools.devcluster.api import wait_until
+from tools.devcluster.api import ApiClient, wait_until
 from tools.devcluster.client import Cluster, RegionHandle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -69,7 +69,11 @@ def place(region: RegionHandle, namespace: str) -> Iterator[Place]:
     region.kubectl("create", "rolebinding", "member", "--role=member", account, "-n", namespace)
     path = region.kubeconfig.parent / f"{namespace}-member"
     path.write_text(region.service_account_kubeconfig(namespace, "member"))
-    yield Place(region, namespace, path)
+    made = Place(region, namespace, path)
+    client = ApiClient(path)
+    wait_until(lambda: client.request("GET", f"{made.path}/worker-0")[0] == 404, "the role", 30)
+    client.close()
+    yield made
     path.unlink()
 
 

@@ -108,8 +108,9 @@ def test_a_shaped_link_has_the_delay_that_was_asked_for(nodes: Cluster) -> None:
     nodes.shape(A, B, "60ms/max/0%")
     script = (
         "import socket, time\n"
-        "best = 9.0\n"
-        "for _ in range(5):\n"
+        "best, tries = 9.0, 0\n"
+        "while best >= 0.066 and tries < 60:\n"  # a busy machine adds to it, never for long
+        "    tries += 1\n"
         "    start = time.monotonic()\n"
         f"    socket.create_connection(('{nodes.regions[B].region.node_ip}', 6443), 5).close()\n"
         "    best = min(best, time.monotonic() - start)\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import time
 from collections.abc import Iterator
@@ -14,18 +15,23 @@ from tests.support import clusters
 from tests.support.operators import apply, condition, group_of, items, wait_condition
 from tests.support.several_clusters import PATIENCE_S, SeveralClusters, group, template
 from tools.devcluster.api import wait_until
+from tools.devcluster.client import RegionHandle
 from tools.devcluster.config import Level
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-TESTS = 6
+TESTS = 7
 EU, AP = "eu-west", "ap-south"
+STORED = {
+    "transport": "ObjectStore",
+    "objectStore": {"url": "s3://weights", "secretRef": {"name": "credentials"}},
+}
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeveralClusters]:
     cluster = clusters.start(Level.PLANES, "3", kwok_nodes=2)
-    found = SeveralClusters(cluster, tmp_path_factory.mktemp("several"), TESTS)
+    found = SeveralClusters(cluster, tmp_path_factory.mktemp("several"), TESTS, store_secrets=True)
     found.start_operator()
     yield found
     found.stop_operator()
@@ -152,10 +158,12 @@ def test_a_group_that_is_deleted_while_a_cluster_is_away_is_collected_there_when
     several: SeveralClusters, number: int
 ) -> None:
     team, guests = f"team-{number}", f"guests-{number}"
-    eu = several.remotes[EU]
-    with several.members(number):
-        apply(several.hub, group(number, "left", [(EU, 2)]))
+    eu, copy = several.remotes[EU], names.store_secret_name(names.GroupKey(team, "left"))
+    write_secret(several, number, AWS_ACCESS_KEY_ID="who", AWS_SECRET_ACCESS_KEY="what")
+    with several.members(number, {"store": {"objects": 1}}):
+        apply(several.hub, group(number, "left", [(EU, 2)], sync=STORED))
         wait_condition(several.hub, team, "left", "Ready", "True", timeout_s=PATIENCE_S)
+        assert secret_at(eu, guests, copy)
         foreign = _of_another_hub(several, guests)
         with several.away(EU):
             several.wait_connected(EU, "False")
@@ -163,6 +171,7 @@ def test_a_group_that_is_deleted_while_a_cluster_is_away_is_collected_there_when
             assert len(several.pods(eu, guests)) == 2 + 1, "out of reach, so that they run on"
         several.wait_connected(EU, "True")
         wait_until(lambda: set(several.children(eu, guests)) == set(foreign), "the leftovers go", PATIENCE_S)
+        assert secret_at(eu, guests, copy) is None
         time.sleep(3.0)  # several more rounds
         assert several.children(eu, guests) == foreign
 
@@ -196,7 +205,7 @@ def test_what_another_hub_made_is_never_touched_though_its_group_has_the_same_na
         seen = group_of(several.hub, team, "twin")
         assert "map the namespace elsewhere" in condition(seen, "Reconciling")["message"]
         assert list(several.children(eu, guests)) == [("configmaps", name)]
-        assert len(several.pods(several.remotes[AP], guests)) == 1, "the other cluster goes on"
+        wait_until(lambda: len(several.pods(several.remotes[AP], guests)) == 1, "the other cluster goes on", PATIENCE_S)
         assert eu.api("GET", f"/api/v1/namespaces/{guests}/configmaps/{name}")[1]["data"] == {"ca.crt": "theirs"}
         eu.kubectl("delete", "configmap", name, "-n", guests)
         wait_condition(several.hub, team, "twin", "Ready", "True", timeout_s=PATIENCE_S)
@@ -216,3 +225,62 @@ def _of_another_hub(several: SeveralClusters, namespace: str) -> dict[tuple[str,
     apply(eu, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, **template("engine")})
     apply(eu, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}})
     return {key: uid for key, uid in several.children(eu, namespace).items() if key[1] == "theirs"}
+
+
+def secret_at(region: RegionHandle, namespace: str, name: str) -> dict[str, str] | None:
+    """What a Secret holds; None: there is none."""
+    status, found = region.api("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+    data = found.get("data") or {}
+    return {key: base64.b64decode(value).decode() for key, value in data.items()} if status == 200 else None
+
+
+def write_secret(several: SeveralClusters, number: int, **data: str) -> None:
+    metadata = {"name": "credentials", "namespace": f"team-{number}"}
+    apply(several.hub, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data})
+
+
+def test_the_secret_of_an_object_store_follows_its_group_through_all_clusters(
+    several: SeveralClusters, number: int
+) -> None:
+    """Missing, then there, rotated while the store refuses the old one, and gone with the group."""
+    team, guests, report = f"team-{number}", f"guests-{number}", dict[str, Any]()
+    copy = names.store_secret_name(names.GroupKey(team, "stored"))
+
+    def copies() -> list[dict[str, str] | None]:
+        return [secret_at(region, space, copy) for region, space in several.places(number)]
+
+    def holds(**data: str) -> bool:
+        hub, eu, ap = (secret_at(region, space, copy) for region, space in several.places(number))
+        return hub == eu == data and ap is None  # nobody is there
+
+    with several.members(number, report):
+        apply(several.hub, group(number, "stored", [(EU, 1)], sync=STORED))
+        wait_condition(several.hub, team, "stored", "Stalled", "True", timeout_s=PATIENCE_S)
+        assert not several.pods(several.remotes[EU], guests)
+        keys = {"AWS_ACCESS_KEY_ID": "who", "AWS_SECRET_ACCESS_KEY": "old"}
+        write_secret(several, number, **keys, AWS_SESSION_TOKEN="brief", unrelated="stays at home")
+        wait_until(lambda: holds(**keys, AWS_SESSION_TOKEN="brief"), "the copies", PATIENCE_S)
+        wait_until(lambda: bool(several.pods(several.remotes[EU], guests)), "the members' pods", PATIENCE_S)
+        wait_until(lambda: _reason(several, team, "Ready") == "StoreUnproved", "nobody has opened it", PATIENCE_S)
+        report["store"] = {"objects": 3, "seq": 3, "rateBitsPerSecond": 10**9}
+        seen = wait_condition(several.hub, team, "stored", "Ready", "True", timeout_s=PATIENCE_S)
+        assert seen["status"]["store"]["address"] == f"s3://weights/{team}/stored"
+        assert seen["status"]["regions"][0]["link"]["store"] == f"s3://weights/{team}/stored"
+
+        report["store"] = {"trouble": {"reason": "StoreDenied", "message": "the store does not let us at latest"}}
+        wait_until(lambda: _reason(several, team, "LinksHealthy") == "StoreDenied", "it is told", PATIENCE_S)
+        pods = several.pods(several.remotes[EU], guests)
+        several.hub.api("DELETE", f"/api/v1/namespaces/{team}/secrets/credentials")
+        write_secret(several, number, **{**keys, "AWS_SECRET_ACCESS_KEY": "new"})
+        wait_until(lambda: holds(**{**keys, "AWS_SECRET_ACCESS_KEY": "new"}), "the rotation", PATIENCE_S)
+        report["store"] = {"objects": 4, "seq": 4}
+        wait_condition(several.hub, team, "stored", "Ready", "True", timeout_s=PATIENCE_S)
+        assert several.pods(several.remotes[EU], guests) == pods  # nothing was restarted for it
+        several.delete_group(number, "stored")
+        several.wait_empty(number)
+        wait_until(lambda: copies() == [None, None, None], "the copies go", PATIENCE_S)
+        assert secret_at(several.hub, team, "credentials") is not None
+
+
+def _reason(several: SeveralClusters, namespace: str, kind: str) -> str:
+    return str(condition(group_of(several.hub, namespace, "stored"), kind).get("reason"))

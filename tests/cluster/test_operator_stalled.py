@@ -127,6 +127,16 @@ PINNED = {
         "container engine",
         "correct image or imagePullSecrets in spec.rollouts[west].template",
     ),
+    "object-store-secret-missing": stalled(
+        "SecretNotFound",
+        "spec.sync.objectStore.secretRef.name: there is no Secret no-such-credentials in namespace post-training",
+        "create it with the store's credentials, or remove secretRef",
+    ),
+    "object-store-secret-without-keys": stalled(
+        "SecretUnusable",
+        "spec.sync.objectStore.secretRef.name: Secret half-credentials",
+        "it has no AWS_SECRET_ACCESS_KEY: add what s3:// stores are opened with",
+    ),
     "secret-absent": unready(
         "CreateContainerConfigError",
         'secret "hugging-face" not found',
@@ -151,7 +161,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionHandle]:
     cluster = clusters.start(Level.PLANES, "1", kwok_nodes=1)
     region = next(iter(cluster.regions.values()))
     _nodes_with_the_regions_of_the_examples(region)
-    prepared = OperatorHub(region, tmp_path_factory.mktemp("stalled"))
+    prepared = OperatorHub(region, tmp_path_factory.mktemp("stalled"), store_secrets=True)
     region.kubectl("create", "namespace", "post-training")
     for path in STALLED_EXAMPLES:
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):

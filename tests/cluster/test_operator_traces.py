@@ -50,6 +50,7 @@ def test_passes_that_did_something_arrive_and_link(
         group.ready(60.0)
         writes = _quiet(group)
         after = _plan_of(group)
+        group.wait(lambda: _writer(after) in _written(backend, group.namespace), "the pass that wrote the plan", 60.0)
         passes, told = _passes(backend, group.namespace), operator.metrics()
         assert len({revision for _, revision in writes}) == len(writes), "a plan is never written for its name alone"
         idle = told['controller_runtime_reconcile_total{controller="syncgroup",result="success"}']
@@ -61,10 +62,8 @@ def test_passes_that_did_something_arrive_and_link(
     for trace in passes:
         _check_pass(trace, group)
     for document in (plan, after):  # whoever reads a plan finds the pass that wrote it, and that it is about the plan
-        line = parse_traceparent(document["metadata"]["annotations"][names.ANNOTATION_TRACEPARENT])
-        assert line is not None
-        (writer,) = (trace for trace in passes if int(trace.trace_id, 16) == line.trace_id)
-        assert int(writer.root.span_id, 16) == line.span_id
+        (writer,) = (trace for trace in passes if int(trace.trace_id, 16) == _writer(document)[0])
+        assert int(writer.root.span_id, 16) == _writer(document)[1]
         revision = int(document["metadata"]["annotations"][names.ANNOTATION_PLAN_REVISION])
         assert writer.root.attributes[traces.ATTR_PLAN_REVISION] == revision
 
@@ -106,6 +105,19 @@ def _passes(backend: Jaeger, namespace: str) -> list[Trace]:
         "service": traces.OPERATOR_SERVICE, "operation": traces.PASS, "tags": tags, "lookback": "1h", "limit": "500",
     }  # fmt: skip
     return list(read_traces(backend.ask("/api/traces?" + urlencode(words))))
+
+
+def _writer(plan: dict[str, Any]) -> tuple[int, int]:
+    """Trace and span of the pass that a plan names."""
+    line = parse_traceparent(plan["metadata"]["annotations"][names.ANNOTATION_TRACEPARENT])
+    assert line is not None
+    return line.trace_id, line.span_id
+
+
+def _written(backend: Jaeger, namespace: str) -> set[tuple[int, int]]:
+    """The passes whose root has arrived: spans are sent in batches, now and then."""
+    spans = _spans(backend, namespace, traces.PASS)
+    return {(int(span.trace_id, 16), int(span.span_id, 16)) for span in spans}
 
 
 def _spans(backend: Jaeger, namespace: str, name: str) -> list[TraceSpan]:

@@ -14,6 +14,7 @@ from sync_runtime.codec.frame import END_RECORD, Record, pack_entry, parse_objec
 from sync_runtime.codec.gpu.encode import DeltaEncoder
 from sync_runtime.codec.gpu.lanes import Part
 from sync_runtime.codec.limits import CODEC_TIGHT, HEADER_BYTES
+from sync_runtime.codec.tables import parse_tables
 from sync_runtime.delta.kernels.extract import Extractor
 from sync_runtime.delta.snapshot import DeviceSnapshot
 from sync_runtime.offline.device import write_device_diff
@@ -79,6 +80,8 @@ def check_ranks(case: Case, device: str, owned: Sequence[Sequence[int]]) -> None
         header, tables, found = parse_object(memoryview(data))
         assert data[: HEADER_BYTES + header.tables_bytes] == whole[: HEADER_BYTES + len(tables)]
         records += found
+        encoder.count()
+        assert encoder.encode(given=parse_tables(tables, case.blocks.groups)).to_bytes(case.layout.hash) == data
     records.sort(key=lambda record: record.block)
     assert _joined(records) == whole[HEADER_BYTES + len(tables) :]
 

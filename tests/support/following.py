@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sync_runtime import Subscriber
 from sync_runtime.library.version import Version
-from tests.support.groups import wait_for
+from tests.support.groups import Group, wait_for
 
 
 def follow(subscriber: Subscriber, seq: int, timeout_s: float = 30.0) -> None:
@@ -16,6 +16,11 @@ def follow(subscriber: Subscriber, seq: int, timeout_s: float = 30.0) -> None:
         return subscriber.version is not None and subscriber.version.seq >= seq
 
     wait_for(there, timeout_s, what=f"version {seq}")
+
+
+def heard_of(group: Group, name: str, seq: int) -> None:
+    """Waits until a member's sidecar knows that this version is the newest: a publish does not wait for that."""
+    wait_for(lambda: (group.ask(name, "/v1/status")["head"] or {}).get("seq") == seq, what=f"{name} of version {seq}")
 
 
 def activated(subscriber: Subscriber) -> Version | None:

@@ -32,6 +32,8 @@ class Member:
     relay: bool = False
     role: str = "Rollout"
     gpu_access: str = "InProcess"
+    served: tuple[str, str] | None = None
+    """Where a checkpoint folder is served, and what it is made from; without a grace for readers."""
 
 
 TRAINER = Member("trainer-0", "us", role="Trainer")
@@ -133,6 +135,9 @@ class Group:
             lines += ["", "[[members]]", f'name = "{member.name}"', f'role = "{member.role}"']
             lines += [f'region = "{member.region}"', f"parents = {json.dumps(list(member.parents))}"]
             lines += [f"relay = {json.dumps(member.relay)}", f'gpuAccess = "{member.gpu_access}"']
+            if member.served is not None:
+                lines += [f'servedFolder = "{member.served[0]}"', f'servedBase = "{member.served[1]}"']
+                lines.append("servedGraceSeconds = 0")
             if member.name in self.ports:
                 lines.append(f'listen = "127.0.0.1:{self.ports[member.name]}"')
         self.config.write_text("\n".join(lines) + "\n")

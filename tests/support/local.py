@@ -42,10 +42,12 @@ class RecordingHandler:
     async def data(self, library: LibraryLink, data: memoryview) -> None:
         """Joins it to what came before."""
         kept = bytes(data)
-        if self.said and isinstance(self.said[-1], bytes):
-            self.said[-1] += kept
-        else:
-            self.said.append(kept)
+        with self.changed:
+            if self.said and isinstance(self.said[-1], bytes):
+                self.said[-1] += kept
+            else:
+                self.said.append(kept)
+            self.changed.notify_all()
 
     async def detached(self, library: LibraryLink, reason: str) -> None:
         """Notes it."""

@@ -16,8 +16,8 @@ from tests.support.models import small_model
 def main() -> None:
     """Opens, waits for a version, activates it, scrubs."""
     model = small_model()
+    arm(os.environ[VARIABLE])  # before: a version may be there and staged as soon as it is open
     subscriber = Subscriber(model, socket=sys.argv[1])
-    arm(os.environ[VARIABLE])
     subscriber.wait(timeout=60)
     subscriber.activate()
     subscriber.scrub()

@@ -62,6 +62,10 @@ class Group:
         self.wait(current, "Ready", timeout_s)
         return found
 
+    def status(self) -> dict[str, Any]:
+        """The group's, as it is now."""
+        return dict(group_of(self.region, self.namespace, "demo").get("status") or {})
+
     def alive(self) -> None:
         """Wait until every member has renewed its lease: one that never did has minutes for its start."""
 

@@ -36,7 +36,8 @@ GROUPS = "/apis/syncgroup.dev/v1alpha1"
 class OperatorHub:
     """A region prepared for the operator: what the chart will do."""
 
-    def __init__(self, region: RegionHandle, folder: Path) -> None:
+    def __init__(self, region: RegionHandle, folder: Path, *, store_secrets: bool = False) -> None:
+        """`store_secrets`: the operator may keep Secrets of object stores, as the chart's `rbac.storeSecrets` says."""
         self.region = region
         self.folder = folder
         crd_fixtures.apply_crds(region)
@@ -47,7 +48,10 @@ class OperatorHub:
             if document["kind"] == "Role":
                 document["metadata"]["namespace"] = NAMESPACE
             apply(region, document)
-        for role in (roles.OPERATOR_ROLE, roles.GROUPS_ROLE):
+        further = (roles.STORE_SECRETS_ROLE,) if store_secrets else ()
+        if store_secrets:
+            apply(region, roles.store_secrets_role())
+        for role in (roles.OPERATOR_ROLE, roles.GROUPS_ROLE, *further):
             apply(region, roles.cluster_role_binding(role, ACCOUNT, NAMESPACE))
         apply(region, roles.role_binding(roles.OPERATOR_ROLE, ACCOUNT, NAMESPACE, NAMESPACE, kind="Role"))
         self.kubeconfig = folder / f"operator-{region.name}.kubeconfig"

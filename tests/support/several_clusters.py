@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,12 @@ CHILD_PATHS = (
 class SeveralClusters:
     """The hub is the first region; the others are remote clusters under their region's name."""
 
-    def __init__(self, cluster: Cluster, folder: Path, tests: int) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, tests: int, *, store_secrets: bool = False) -> None:
+        """`store_secrets`: the operator may keep Secrets of object stores, on the hub and in the remote clusters."""
+        self.store_secrets = store_secrets
         self.hub, *remotes = cluster.regions.values()
         self.remotes = {region.name: region for region in remotes}
-        self.operator_hub = OperatorHub(self.hub, folder)
+        self.operator_hub = OperatorHub(self.hub, folder, store_secrets=store_secrets)
         self.allowed = [f"team-{number}:guests-{number}:default,engine" for number in range(tests)]
         for number in range(tests):
             self.hub.kubectl("create", "namespace", f"team-{number}")
@@ -66,6 +68,7 @@ class SeveralClusters:
         """`syncgroup cluster register`, as a person would type it."""
         region = self.remotes[name]
         allow = [word for one in self.allowed for word in ("--allow", one)]
+        allow += ["--store-secrets"] if self.store_secrets else []
         return main(
             ["cluster", "register", name, "--kubeconfig", str(region.kubeconfig), "--hub-kubeconfig",
              str(self.hub.kubeconfig), "--region", name, *allow, *further]
@@ -109,8 +112,8 @@ class SeveralClusters:
     # --- members ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def members(self, number: int) -> Iterator[None]:
-        """Somebody renews the leases of a test's pods in all clusters."""
+    def members(self, number: int, report: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Somebody renews the leases of a test's pods in all clusters; what `report` holds just then is said too."""
         # Handles of its own: their connections are not for two threads.
         drivers = [MemberDriver(RegionHandle(one.cluster, one.region), space) for one, space in self.places(number)]
         ended = threading.Event()
@@ -118,7 +121,7 @@ class SeveralClusters:
         def beat() -> None:
             while not ended.wait(BEAT_S):
                 for driver in drivers:
-                    driver.beat()
+                    driver.beat(**(report or {}))
 
         thread = threading.Thread(target=beat, name="members")
         thread.start()

@@ -31,6 +31,7 @@ from syncgroup_operator.execute.news import News
 from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
 from syncgroup_operator.execute.record import Records
+from syncgroup_operator.execute.store_secrets import StoreSecrets
 from syncgroup_operator.execute.timings import Timings
 from syncgroup_operator.identity.authority import AuthorityPolicy
 from syncgroup_operator.kube.access import KubeconfigFile
@@ -97,6 +98,7 @@ class VirtualOperator:
                 news=self._news, hub_id=await hub_id_of(hub),
                 image="example/runtime:1", library=LibraryFacts("test"), clock=clock.monotonic_s,
                 wall_clock=clock.now, reactions=Reactions(Timings(), clock.monotonic_s),
+                store_secrets=StoreSecrets(self._clusters, clock.monotonic_s),
             )
         )  # fmt: skip
         await self.refresh()

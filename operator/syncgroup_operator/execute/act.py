@@ -24,8 +24,12 @@ from syncgroup_operator.planning.problems import Failure
 _log = logging.getLogger(__name__)
 MAX_AT_ONCE: Final = 8
 """Requests in flight per cluster and group; a group of a thousand members must not push all others aside."""
-_ORDERED_KINDS: Final = ("Role", "RoleBinding", "Service", "ConfigMap", "PersistentVolumeClaim", "Lease")
+_ORDERED_KINDS: Final = ("Role", "RoleBinding", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim", "Lease")
 """Before the pods that need them."""
+_STORE_RIGHTS: Final = (
+    "; copies of an object store's Secret are made where `syncgroup cluster register --store-secrets` allows them (on "
+    "the hub: `rbac.storeSecrets` in the chart)"
+)
 _VERBS: Final = {Apply: "apply", Relabel: "label", Delete: "delete"}
 
 
@@ -115,7 +119,8 @@ async def _one(api: Cluster, action: Action, gate: asyncio.Semaphore) -> Done | 
             what = f"{_VERBS[type(action)]} {action.key.kind} {action.key.name}"
             level = logging.WARNING if not isinstance(error, ConflictError) else logging.INFO
             _log.log(level, "%s in cluster %s: %s", what, action.cluster, error)
-            return Failure(action.cluster, what, str(error), retry=error.retry, reason=_reason(error))
+            told = f"{error}{_STORE_RIGHTS}" if _is_denied_secret(error, action) else str(error)
+            return Failure(action.cluster, what, told, retry=error.retry, reason=_reason(error))
 
 
 async def _apply(api: Cluster, action: Apply) -> Done:
@@ -146,6 +151,10 @@ async def _delete(api: Cluster, action: Delete) -> Done:
     except (NotFoundError, ConflictError):
         pass  # gone, or another one has the name: either way the one we meant is not there
     return Done(action.cluster, key, action.uid, deleted=True)
+
+
+def _is_denied_secret(error: ApiError, action: Action) -> bool:
+    return isinstance(error, DeniedError) and action.key.kind == "Secret"
 
 
 def _reason(error: ApiError) -> str:

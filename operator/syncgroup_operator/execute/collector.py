@@ -12,8 +12,15 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
 
-from sync_runtime.contract.names import ANNOTATION_HUB, LABEL_GROUP_NAMESPACE, LABEL_GROUP_UID
-from syncgroup_operator.errors import ApiError, ConflictError, NotFoundError
+from sync_runtime.contract.names import (
+    ANNOTATION_HUB,
+    LABEL_GROUP,
+    LABEL_GROUP_NAMESPACE,
+    LABEL_GROUP_UID,
+    GroupKey,
+    store_secret_name,
+)
+from syncgroup_operator.errors import ApiError, ConflictError, DeniedError, NotFoundError
 from syncgroup_operator.execute.clusters import Clusters
 from syncgroup_operator.execute.remote import Remote
 from syncgroup_operator.kube import kinds
@@ -93,13 +100,33 @@ class Collector:
     async def _remove(self, client: Cluster, uid: str, namespaces: list[str]) -> bool:
         """Remove some of what a group left; whether anything of it was ours."""
         left, ours = MAX_PER_ROUND, False
+        secrets: set[tuple[str, str]] = set()
         for kind in COLLECTED:
             for namespace in namespaces:
                 for body in await client.list_all(kind, namespace, label_selector=f"{LABEL_GROUP_UID}={uid}"):
                     if self._is_ours(body):
                         ours = True
-                        left -= await self._delete(client, kind, body) if left else 0
+                        if await self._remove_store_secret(client, uid, body, secrets):
+                            left -= 1
+                        left -= await self._delete(client, kind, body) if left > 0 else 0
         return ours
+
+    async def _remove_store_secret(
+        self, client: Cluster, uid: str, body: dict[str, Any], looked_at: set[tuple[str, str]]
+    ) -> bool:
+        """The copy of an object store's Secret beside what a group left: found by its name, since none are listed."""
+        metadata, labels = body["metadata"], body["metadata"]["labels"]
+        key = GroupKey(labels.get(LABEL_GROUP_NAMESPACE, ""), labels.get(LABEL_GROUP, ""))
+        place = (metadata.get("namespace") or "", store_secret_name(key))
+        if place in looked_at or not all(place):
+            return False
+        looked_at.add(place)
+        try:
+            found = await client.get(kinds.SECRET, *place)
+        except (NotFoundError, DeniedError):  # whoever may not read it never made one
+            return False
+        is_its = (found["metadata"].get("labels") or {}).get(LABEL_GROUP_UID) == uid
+        return bool(is_its and self._is_ours(found) and await self._delete(client, kinds.SECRET, found))
 
     async def _collect_secrets(self, living: frozenset[str]) -> None:
         """Authorities of groups that went without a finalizer."""

@@ -32,6 +32,7 @@ from syncgroup_operator.execute.reconcile import Reconciler, Surroundings
 from syncgroup_operator.execute.record import Records
 from syncgroup_operator.execute.signing import WORKERS as SIGNERS
 from syncgroup_operator.execute.signing import Signing
+from syncgroup_operator.execute.store_secrets import StoreSecrets
 from syncgroup_operator.execute.timings import Result, Timings
 from syncgroup_operator.execute.tracing import PassSink
 from syncgroup_operator.execute.turns import Turns
@@ -127,6 +128,7 @@ class Engine:
                 news=self.news, hub_id=hub_id,
                 image=self.settings.runtime_image, library=LibraryFacts(self.settings.library_hash),
                 clock=time.monotonic, wall_clock=_now, reactions=self._reactions, passes=self._passes,
+                store_secrets=StoreSecrets(self.clusters, time.monotonic),
             )
         )  # fmt: skip
         self.collector = Collector(self.clusters, hub_id, self.settings.namespace, self.settings.watch_namespaces)

@@ -35,12 +35,13 @@ from syncgroup_operator.execute.reactions import Reactions
 from syncgroup_operator.execute.record import Record, Records
 from syncgroup_operator.execute.refusals import Refusals
 from syncgroup_operator.execute.resting import Resting
+from syncgroup_operator.execute.store_secrets import StoreSecrets
 from syncgroup_operator.execute.taken import without_taken
 from syncgroup_operator.execute.tracing import PassLog, PassSink, decided, marked, replacements
 from syncgroup_operator.execute.trust import bundle_delivered, bundle_seen
 from syncgroup_operator.identity.authority import GroupAuthority
 from syncgroup_operator.kube.events import Subject
-from syncgroup_operator.kube.kinds import SYNC_GROUP
+from syncgroup_operator.kube.kinds import SECRET, SYNC_GROUP
 from syncgroup_operator.manifests.children import children_of
 from syncgroup_operator.manifests.inputs import Extras, LibraryFacts
 from syncgroup_operator.manifests.metadata import owner_reference
@@ -95,6 +96,7 @@ class Surroundings:
     clock: Callable[[], float]
     wall_clock: Callable[[], datetime.datetime]
     reactions: Reactions
+    store_secrets: StoreSecrets
     passes: PassSink | None = None
     """Where passes that did something are traced; None: nowhere."""
 
@@ -141,7 +143,7 @@ class Reconciler:
         with log.step(traces.OBSERVE) as step:
             record = self._around.records.read(key, seen.uid, seen_state(self._around.clusters, seen))
             self._note_uses(key, clusters_of(group) | set(record.state.clusters))
-            observation = self._observe(seen, group, record)
+            observation = await self._observe(seen, group, record)
             step.attributes[traces.ATTR_MEMBERS] = sum(len(one.pods) for one in observation.clusters.values())
         if not observation.clusters[LOCAL_CLUSTER].reachable:
             return self._postpone(key, observation)
@@ -163,7 +165,8 @@ class Reconciler:
         problems = problems_of(observation)
         if problems:
             await self._tell(seen, observation, hold(observation, record.state), Outcome(), log, problems=problems)
-            return None
+            self._around.store_secrets.look_soon(seen.key)
+            return self._around.store_secrets.due_s(seen.key)
         with log.step(traces.PLAN) as step:
             authority, decision = await self._plan(seen, observation, record, log)
             step.attributes.update(decided(decision))
@@ -187,7 +190,7 @@ class Reconciler:
         authority = await self._around.authorities.of(
             seen.key, seen.uid, trusted=bundle_seen(observation), delivered=self._delivered(seen, observation)
         )
-        decision = decide(observation, record.state)
+        decision = self._around.store_secrets.with_next_look(observation, decide(observation, record.state))
         self.figures.expired(seen.key, decision.expired)
         for replacement in decision.replacements:
             self._around.reactions.judged(seen.key, replacement.member)
@@ -220,13 +223,16 @@ class Reconciler:
 
     # --- the steps ----------------------------------------------------------------------------------------------------
 
-    def _observe(self, seen: SeenGroup, group: SyncGroup, record: Record) -> Observation:
+    async def _observe(self, seen: SeenGroup, group: SyncGroup, record: Record) -> Observation:
         around = self._around
-        return observe(
+        observation = observe(
             around.clusters, seen, group, record.state, now_s=around.clock(), now=around.wall_clock(),
             image=around.image, library=around.library,
             refused=self._refusals.slots(seen.key, seen.generation),
         )  # fmt: skip
+        if not observation.clusters[LOCAL_CLUSTER].reachable:
+            return observation
+        return await around.store_secrets.seen(observation, record.state.store_clusters)
 
     def _delivered(self, seen: SeenGroup, observation: Observation) -> bool:
         authority = self._around.authorities.known(seen.uid)
@@ -272,6 +278,8 @@ class Reconciler:
             for failure in outcome.failures[:1]:
                 step.failed(failure.reason, f"{failure.what} in cluster {failure.cluster}: {failure.message}")
         step.below += replacements(decision, step)
+        if any(action.key.kind == SECRET.kind for action in actions):
+            self._around.store_secrets.changed(seen.key)
         self._expected.expect(seen.key, outcome.done, self._around.clock())
         for replacement in decision.replacements:
             count = self.figures.replacements.get(replacement.reason, 0)
@@ -341,6 +349,7 @@ class Reconciler:
         self.postponed.discard(key)
         self._around.records.forget(key)
         self._around.reactions.forget(key)
+        self._around.store_secrets.forget(key)
         self.resting.end(key)
         self.observed.discard(key)
         for users in self.uses.values():

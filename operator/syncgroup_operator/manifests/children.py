@@ -29,6 +29,7 @@ def children_of(observation: Observation, decision: Decision, extras: Extras) ->
         *_roles(observation, decision, seats, clusters, extras),
         *_services(observation, clusters, extras),
         *_config_maps(observation, decision, clusters, extras),
+        *_store_secrets(observation, clusters, extras),
         *_claims(observation, seats, extras),
         *(Wanted(seat.place.cluster, objects.lease(observation, seat, extras.hub_id)) for seat in seats),
         *_pods(observation, decision, seats, extras),
@@ -67,6 +68,13 @@ def _config_maps(
     for place, plan in sorted(decision.plans.items()):
         if place.cluster in observation.clusters:
             yield Wanted(place.cluster, objects.plan_config_map(observation, place, plan, extras.hub_id))
+
+
+def _store_secrets(observation: Observation, clusters: tuple[str, ...], extras: Extras) -> Iterator[Wanted]:
+    secret = observation.store_secret
+    if secret is not None and secret.data is not None:
+        for cluster in clusters:
+            yield Wanted(cluster, objects.store_secret(observation, cluster, secret.data, extras.hub_id))
 
 
 def _claims(observation: Observation, seats: tuple[Seat, ...], extras: Extras) -> Iterator[Wanted]:

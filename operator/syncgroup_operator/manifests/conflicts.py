@@ -28,6 +28,7 @@ OUR_VOLUMES: Final = frozenset(
         names.TOKEN_VOLUME,
         names.TRUST_VOLUME,
         names.TMP_VOLUME,
+        names.STORE_VOLUME,
     }
 )
 OUR_PORTS: Final = frozenset({names.DATA_PORT, names.CONTROL_PORT, names.METRICS_PORT})

@@ -42,7 +42,7 @@ def injected(inputs: PodInputs, template_spec: Mapping[str, Any]) -> Document:
     spec.setdefault("automountServiceAccountToken", False)
     if shares_device and not spec.get("hostPID"):  # which shows them all processes already
         spec["shareProcessNamespace"] = True
-    if inputs.runtime.storage.type == "PersistentVolumeClaim":
+    if inputs.runtime.storage.type == "PersistentVolumeClaim" or inputs.part.served is not None:
         _own_claim(spec, user)
     _place(inputs, spec)
     return spec

@@ -15,6 +15,7 @@ from sync_runtime.contract.sync import GpuAccess
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator.manifests.parts import Part
 from syncgroup_operator.planning.observation import Place
+from syncgroup_operator.planning.stores import secret_ref_of
 
 FOLDER_LENGTH = 16
 
@@ -54,6 +55,8 @@ class PodInputs:
     image: str
     """Of sidecar and library."""
     library: LibraryFacts
+    has_store_secret: bool = False
+    """Whether the sidecar opens an object store with credentials of a Secret."""
     term: int | None = None
     select_region: bool = False
     """Whether nodes of the cluster carry the place's region as their label."""
@@ -91,6 +94,7 @@ def pod_inputs(
         gpu_access=group.spec.sync.gpu_access,
         image=runtime.image or default_image,
         library=library,
+        has_store_secret=secret_ref_of(group.spec.sync) is not None,
         term=term,
         select_region=select_region,
         avoid_nodes=avoid_nodes,

@@ -1,11 +1,11 @@
-"""The small objects of a group in a cluster: plan, trust, the members' role, claims and leases.
+"""The small objects of a group in a cluster: plan, trust, the store's credentials, the members' role, claims, leases.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sync_runtime.contract import names
@@ -73,6 +73,16 @@ def trust_config_map(observation: Observation, cluster: str, bundle: str, hub_id
     """The certificates that members trust; the kubelet brings a change of it into running pods."""
     metadata = metadata_of(observation, cluster, names.trust_bundle_name(observation.key), hub_id)
     return _config_map(metadata, names.CA_CERTIFICATE_KEY, bundle)
+
+
+def store_secret(observation: Observation, cluster: str, data: Mapping[str, str], hub_id: str) -> Document:
+    """The copy of the object store's credentials; the kubelet brings a change of it into running pods."""
+    # Whether a key went away cannot be seen from those that are wanted, so that their names are wanted too.
+    metadata = metadata_of(
+        observation, cluster, names.store_secret_name(observation.key), hub_id,
+        annotations={names.ANNOTATION_KEYS: ",".join(sorted(data))},
+    )  # fmt: skip
+    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": dict(data)}
 
 
 def spool_claim(observation: Observation, seat: Seat, hub_id: str) -> Document:

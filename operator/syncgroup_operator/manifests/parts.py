@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sync_runtime.contract.names import TRAINER_ROLE
-from sync_runtime.contract.rollout import Rollout, Spread
+from sync_runtime.contract.rollout import Rollout, ServedFolder, Spread
 from sync_runtime.contract.syncgroup import SyncGroupSpec
 from sync_runtime.contract.template import PodTemplate
 from sync_runtime.contract.trainer import Trainer
@@ -27,6 +27,8 @@ class Part:
     spread: Spread
     places: tuple[Place, ...]
     """Where its pods may run: home first, then the fallbacks."""
+    served: ServedFolder | None = None
+    """What its sidecars keep level instead of a process."""
 
     @property
     def home(self) -> Place:
@@ -66,4 +68,5 @@ def _rollout(rollout: Rollout) -> Part:
         container=rollout.container,
         spread=rollout.placement.spread,
         places=(home, *fallbacks),
+        served=rollout.served_folder,
     )

@@ -22,6 +22,7 @@ from syncgroup_operator.manifests.parts import Part, parts_of
 from syncgroup_operator.manifests.quantities import exceeds
 from syncgroup_operator.planning.observation import Observation
 from syncgroup_operator.planning.problems import TemplateProblem
+from syncgroup_operator.planning.stores import store_problems
 
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 MAX_PROBLEMS: Final = 100
@@ -35,6 +36,8 @@ _OURS: Final = {
     "hostNetwork": "two members on one node would want the same ports",
 }
 """Fields of a pod that a template must leave to the operator, and why."""
+_READ_ONLY: Final = ("configMap", "secret", "downwardAPI", "projected", "image")
+"""Kinds of volumes that nobody in the pod writes to."""
 
 
 def problems_of(observation: Observation) -> tuple[TemplateProblem, ...]:
@@ -69,6 +72,7 @@ def _part_problems(observation: Observation, part: Part) -> Iterator[TemplatePro
     yield from _pod_problems(field, spec)
     yield from _service_account_problems(observation, part)
     yield from _region_problems(part)
+    yield from _served_problems(part)
     index = user_container_index(part)
     if index is None:
         yield _no_container(part)
@@ -161,6 +165,22 @@ def _region_problems(part: Part) -> Iterator[TemplateProblem]:
             )
 
 
+def _served_problems(part: Part) -> Iterator[TemplateProblem]:
+    """A folder can only be served in a volume that the pod has, and that can be written."""
+    served = part.served
+    if served is None:
+        return
+    field, found = f"{part.field}.servedFolder.volume", items(part.template.spec, "volumes")
+    volume = next((one for one in found if one.get("name") == served.volume), None)
+    if volume is None:
+        there = ", ".join(str(one.get("name")) for one in found[:8]) or "none"
+        message = f"the template has no volume {served.volume} (it has {there}): add it, or name another"
+        yield TemplateProblem(reasons.TEMPLATE_CONFLICT, field, message)
+    elif any(volume.get(kind) for kind in _READ_ONLY):
+        message = f"the volume {served.volume} cannot be written: use an emptyDir or a claim, and copy the base into it"
+        yield TemplateProblem(reasons.TEMPLATE_CONFLICT, field, message)
+
+
 def _sharing_problems(
     observation: Observation, part: Part, field: str, container: Mapping[str, Any]
 ) -> Iterator[TemplateProblem]:
@@ -199,6 +219,7 @@ def _sharing_problems(
 
 def _group_problems(observation: Observation) -> Iterator[TemplateProblem]:
     spec = observation.group.spec
+    yield from store_problems(observation)
     for key in spec.trainer.exposure.annotations:
         if key.startswith(OUR_PREFIX):
             yield TemplateProblem(

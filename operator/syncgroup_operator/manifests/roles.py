@@ -8,6 +8,7 @@ Pure documents; `crdgen` writes them to files for the chart, `syncgroup cluster 
     syncgroup-operator (Role)     the operator's own namespace: kubeconfigs, authorities, the leader's lease
     syncgroup-remote              a remote cluster, cluster-scoped
     syncgroup-remote-members      a remote cluster, bound in each mapped namespace
+    syncgroup-store-secrets       any cluster, bound only where an administrator says so: the Secrets of object stores
     syncgroup-member              every cluster, bound to the service accounts of a namespace with members
     syncgroup-editor, -viewer     people, aggregated to admin, edit and view
 
@@ -30,6 +31,7 @@ OPERATOR_ROLE: Final = "syncgroup-operator"
 GROUPS_ROLE: Final = "syncgroup-operator-groups"
 REMOTE_ROLE: Final = "syncgroup-remote"
 REMOTE_MEMBERS_ROLE: Final = "syncgroup-remote-members"
+STORE_SECRETS_ROLE: Final = "syncgroup-store-secrets"
 MEMBER_ROLE: Final = "syncgroup-member"
 EDITOR_ROLE: Final = "syncgroup-editor"
 VIEWER_ROLE: Final = "syncgroup-viewer"
@@ -53,6 +55,7 @@ def role_documents() -> dict[str, tuple[Document, ...]]:
             _cluster_role(REMOTE_ROLE, _any_cluster_rules()),
             _cluster_role(REMOTE_MEMBERS_ROLE, _children_rules()),
         ),
+        "store.yaml": (store_secrets_role(),),
         "member.yaml": (member_cluster_role(),),
         "people.yaml": (
             _cluster_role(EDITOR_ROLE, _editor_rules(), aggregate_to=("admin", "edit")),
@@ -62,12 +65,21 @@ def role_documents() -> dict[str, tuple[Document, ...]]:
 
 
 def operator_namespace_role() -> Document:
-    """Secrets are read here and nowhere else; namespace and binding are the installer's."""
+    """Secrets are read here and nowhere else, but for `store_secrets_role`; namespace and binding: the installer's."""
     rules = [
         _rule("", ["secrets"], (*_OWN, "update")),
         _rule(LEASE_GROUP, ["leases"], ("get", "create", "update", "patch")),
     ]
     return {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "Role", "metadata": {"name": OPERATOR_ROLE}, "rules": rules}
+
+
+def store_secrets_role() -> Document:
+    """For groups whose object store names a Secret: it is read on the hub, and copied to where members are.
+
+    Kubernetes cannot restrict this to the Secrets that groups name, so that nobody has it who did not ask for it. No
+    `list` and no `watch`: whoever holds the operator's token must know a Secret's name.
+    """
+    return _cluster_role(STORE_SECRETS_ROLE, [_rule("", ["secrets"], ("get", "create", "patch", "delete"))])
 
 
 def member_cluster_role() -> Document:

@@ -66,6 +66,8 @@ def sidecar(inputs: PodInputs, user: int, claims: list[Mapping[str, Any]]) -> Do
             _mount(names.TRUST_VOLUME, names.TRUST_DIR, read_only=True),
             _mount(names.TOKEN_VOLUME, names.TOKEN_DIR, read_only=True),
             _mount(names.TMP_VOLUME, names.TMP_DIR),
+            *([_mount(names.STORE_VOLUME, names.STORE_SECRET_DIR, read_only=True)] if inputs.has_store_secret else []),
+            *([] if inputs.part.served is None else [_mount(inputs.part.served.volume, names.SERVED_DIR)]),
         ],
     }
 
@@ -111,6 +113,8 @@ def volumes(inputs: PodInputs) -> list[Document]:
         {"name": names.TOKEN_VOLUME, "projected": {"sources": token}},
         {"name": names.TMP_VOLUME, "emptyDir": {"sizeLimit": str(TMP_VOLUME_BYTES)}},
     ]
+    if inputs.has_store_secret:
+        found.append({"name": names.STORE_VOLUME, "secret": {"secretName": names.store_secret_name(inputs.key)}})
     if inputs.runtime.library != "None":
         found.append({"name": names.LIBRARY_VOLUME, "emptyDir": {"sizeLimit": str(LIBRARY_VOLUME_BYTES)}})
     return found
@@ -141,8 +145,15 @@ def _environment(inputs: PodInputs) -> list[Document]:
     }
     if inputs.term is not None:
         values[names.ENV_TERM] = str(inputs.term)
+    if inputs.has_store_secret:
+        values[names.ENV_STORE_SECRET_DIR] = names.STORE_SECRET_DIR
     if inputs.gpu_access == "CudaIpc":
         values[names.ENV_GPU_ACCESS] = inputs.gpu_access
+    served = inputs.part.served
+    if served is not None:
+        values[names.ENV_SERVED_FOLDER] = f"{names.SERVED_DIR}/{served.path}"
+        values[names.ENV_SERVED_BASE] = f"{names.SERVED_DIR}/{served.base}"
+        values[names.ENV_SERVED_GRACE] = str(served.grace_seconds)
     theirs = [variable.to_document() for variable in inputs.runtime.env]
     if all(variable["name"] != "HOME" for variable in theirs):
         values["HOME"] = names.TMP_DIR  # caches go there: a number without a home has / otherwise, which is read-only

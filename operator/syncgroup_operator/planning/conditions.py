@@ -15,6 +15,7 @@ from syncgroup_operator import reasons
 from syncgroup_operator.planning import clock
 from syncgroup_operator.planning.census import Census, camel, clipped
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
+from syncgroup_operator.planning.stores import is_proved, store_address, store_trouble
 
 LOSSY_PPM = PPM // 20
 EXPIRING_SOON = datetime.timedelta(hours=2)
@@ -86,10 +87,15 @@ def _ready(census: Census, stalled: Verdict, failures: Sequence[Failure], parts:
         return Verdict("False", stalled.reason, stalled.message)
     unready = next((verdict for verdict in parts if verdict.status != "True"), None)
     why = next((failure for failure in failures if failure.reason), None)
+    store = _store(census)
     if unready is not None and why is not None:  # "not there yet" would hide that somebody refuses it
         return Verdict("False", camel(why.reason, unready.reason), f"{_told(why)}; {unready.message}")
+    if store is not None and store.reason != reasons.STORE_UNPROVED:  # members wait for what it does not give
+        return Verdict("False", store.reason, store.message + (f"; {unready.message}" if unready else ""))
     if unready is not None:
         return unready
+    if store is not None:
+        return store
     return Verdict("True", reasons.ALL_READY, f"the trainer and {len(census.ready)} members serve")
 
 
@@ -142,6 +148,9 @@ def _reconciling(
         return Verdict("True", reasons.ROLLING_OUT, f"{census.outdated} pods have an older template")
     if census.strays or (observation.group.spec.suspend and _pods(census)):
         return Verdict("True", reasons.SCALING, "pods that are no longer wanted end")
+    store = _store(census)
+    if store is not None and all(part.status == "True" for part in parts):
+        return Verdict("True", store.reason, f"{store.message}; its sidecar tries again")
     if observation.group.spec.suspend or all(part.status == "True" for part in parts):
         return Verdict("False", reasons.NOTHING_TO_DO, "what is wanted is there")
     if all(part.status == "True" or part.reason in (reasons.UNREACHABLE, reasons.DONE) for part in parts):
@@ -180,8 +189,24 @@ def _rollouts(census: Census) -> Verdict:
     return Verdict("False", reason, f"{count}; {message}{waiting}")
 
 
+def _store(census: Census) -> Verdict | None:
+    """What is wrong with the object store, or not known of it yet; None: nothing, or there is none."""
+    sync = census.observation.group.spec.sync
+    if sync.transport != "ObjectStore" or census.observation.group.spec.suspend:
+        return None
+    trouble = store_trouble(census)
+    if trouble is not None:
+        return Verdict("False", trouble.reason, trouble.message)
+    if is_proved(census):
+        return None
+    return Verdict("False", reasons.STORE_UNPROVED, f"the trainer has not opened {store_address(census)} yet")
+
+
 def _links(census: Census) -> Verdict:
     stale = census.observation.group.spec.sync.max_staleness
+    store = _store(census)
+    if store is not None:
+        return Verdict("Unknown", store.reason, store.message) if store.reason == reasons.STORE_UNPROVED else store
     plans = census.decision.plans
     blind = sorted({place.cluster for place, plan in plans.items() if plan.trainer is None and plan.members})
     if blind and census.observation.group.spec.sync.transport == "Streams":
@@ -195,7 +220,8 @@ def _links(census: Census) -> Verdict:
     lossy = sorted(f"{link.from_region} to {link.to_region}" for link in links if (link.loss_ppm or 0) > LOSSY_PPM)
     if lossy:
         return Verdict("False", reasons.MEASURED, f"more than 5 % of the bytes are sent again: {', '.join(lossy[:3])}")
-    if any(link.payloads for link in links):
+    reports = [life.report for life in census.lives.values() if life.report and not life.lost]
+    if any(link.payloads for link in links) or any(one.store is not None and one.store.objects for one in reports):
         return Verdict("True", reasons.MEASURED, "links carry what they should")
     return Verdict("Unknown", reasons.NOT_MEASURED, "no payload was sent yet")
 

@@ -23,6 +23,7 @@ from syncgroup_operator.planning.requests import Settled, pending_replacements, 
 from syncgroup_operator.planning.seats import homes_of, seat_rollouts
 from syncgroup_operator.planning.sitting import WAKE_SLACK_S, Work
 from syncgroup_operator.planning.state import GroupState
+from syncgroup_operator.planning.stores import copies_wanted
 from syncgroup_operator.planning.trainers import (
     TRAINER,
     TermState,
@@ -141,6 +142,7 @@ def _remember(
             "replacements_total": state.replacements_total + len(work.replacements),
             "replacements": work.budget.counts(),
             "clusters": _touched(observation, state, {seat.place.cluster for seat in work.seats}),
+            "store_clusters": copies_wanted(observation, state, {seat.place.cluster for seat in work.seats}),
             "requests": settled.requests,
             "scrubs": settled.scrubs,
         }

@@ -172,6 +172,9 @@ class GroupState(WireModel):
         default_factory=list,
         description="Clusters that something of this group was written to and not yet removed from.",
     )
+    store_clusters: Annotated[list[DnsLabel], Field(max_length=MAX_PLACES), ListAtomic()] = Field(
+        default_factory=list, description="Clusters that may hold a copy of the object store's Secret."
+    )
     requests: Annotated[list[RequestState], Field(max_length=MAX_REQUEST_STATES), ListMap(("id",))] = Field(
         default_factory=list, description="Requests that were begun, oldest first."
     )

@@ -32,11 +32,10 @@ from syncgroup_operator.planning.observation import ClusterProblem, Observation,
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
 from syncgroup_operator.planning.requests import request_statuses
 from syncgroup_operator.planning.state import PlaceState
+from syncgroup_operator.planning.stores import follower, nearly, store_address, store_status
 from syncgroup_operator.planning.trainers import trainer_place
 
 _FIGURES: Final = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
-NEARLY = 1.1
-"""A figure within this factor of the one that was written is not written again."""
 
 
 def status_of(
@@ -64,6 +63,7 @@ def status_of(
         trainer_host=host,
         trainer_port=port,
         regions=_regions(census, before),
+        store=store_status(census, before.store),
         replacements_total=decision.state.replacements_total,
         replacements=[*reversed(decision.replacements), *before.replacements][:MAX_KEPT_REPLACEMENTS],
         lost_clusters=_lost_clusters(observation, before),
@@ -116,7 +116,7 @@ def _sync_millis(census: Census, before: int | None) -> int | None:
     """The slowest member's, each of the version that it serves: while versions move, reports are never all of one."""
     reports = [row.report for row in census.ready if row.report is not None]
     slowest = max((report.sync_millis for report in reports if report.sync_millis is not None), default=before)
-    return before if _nearly(before, slowest) else slowest
+    return before if nearly(before, slowest) else slowest
 
 
 def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
@@ -133,8 +133,10 @@ def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
         rows = rows_at[place]
         ready = [row for row in rows if row.ready]
         lags = [lag for lag in (census.lag(row) for row in ready) if lag is not None]
-        link = links.get(Pair(home, place))
         was = old[place].link if place in old else None
+        was = None if was is not None and was.store is not None and not store_address(census) else was
+        link = links.get(Pair(home, place))
+        shown = was if link is None else _link(link, was, census.observation.now)
         found.append(
             RegionStatus(
                 cluster=place.cluster,
@@ -144,7 +146,7 @@ def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
                 version=_oldest(ready),
                 lag_versions=max(lags, default=None),
                 relay=relays.get(place) or None,
-                link=was if link is None else _link(link, was, census.observation.now),
+                link=_store_link(census, rows, was) or shown,
             )
         )
     return found
@@ -175,7 +177,29 @@ def _link(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -
         return fresh
     settings = ("from_region", "codec", "streams", "bucket_bytes")
     same = all(getattr(before, one) == getattr(fresh, one) for one in settings)
-    return before if same and all(_nearly(getattr(before, one), getattr(fresh, one)) for one in _FIGURES) else fresh
+    return before if same and all(nearly(getattr(before, one), getattr(fresh, one)) for one in _FIGURES) else fresh
+
+
+def _store_link(census: Census, rows: Sequence[Row], before: LinkStatus | None) -> LinkStatus | None:
+    """The store as the link into a place, by whoever fetches there; None where weights come over streams."""
+    address = store_address(census)
+    if not address:
+        return None
+    was = before if before is not None and before.store == address else None
+    report = follower(rows)
+    rate = report.rate_bits_per_second if report is not None else None
+    same = rate is None or (was is not None and nearly(was.rate_bits_per_second, rate))
+    trouble = None if report is None else report.trouble
+    return LinkStatus(
+        from_region=trainer_place(census.observation).region,
+        codec="Fast",
+        rate_bits_per_second=(was.rate_bits_per_second if was is not None else None) if same else rate,
+        store=address,
+        measured_time=(was.measured_time if was is not None else None)
+        if same
+        else clock.written(census.observation.now),
+        message=None if trouble is None else trouble.message,
+    )
 
 
 def _figures(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -> dict[str, Any]:
@@ -185,12 +209,6 @@ def _figures(link: LinkReport, before: LinkStatus | None, now: datetime.datetime
     if before is None or before.from_region != link.from_region:
         return {}
     return {one: getattr(before, one) for one in (*_FIGURES, "measured_time")}
-
-
-def _nearly(before: int | None, after: int | None) -> bool:
-    if not before or not after:
-        return before == after
-    return max(before, after) <= NEARLY * min(before, after)
 
 
 def _lost_clusters(observation: Observation, before: SyncGroupStatus) -> list[LostCluster]:

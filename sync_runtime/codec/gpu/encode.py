@@ -28,7 +28,7 @@ from sync_runtime.codec.limits import (
     MODES_OF_CODEC,
 )
 from sync_runtime.codec.rules import GAP_BITS, GAP_THRESHOLDS, SAMPLE_EVERY, SAMPLE_RUN_BITS
-from sync_runtime.codec.tables import MAX_CLASSES, MAX_CONTEXTS, is_sampled, pack_tables
+from sync_runtime.codec.tables import MAX_CLASSES, MAX_CONTEXTS, Tables, is_sampled, pack_tables
 from sync_runtime.errors import LayoutError
 from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.device.scratch import Scratch
@@ -40,7 +40,7 @@ WRITE_SIZE = 512
 """List entries that a writer of fast bodies takes at a time: more need too many registers."""
 
 
-_DeviceTables = tuple[torch.Tensor, dict[int, torch.Tensor]]
+_DeviceTables = gpu_tables.PairOfTables
 
 
 def _packed(tables: _DeviceTables | None) -> bytes:
@@ -186,16 +186,16 @@ class DeltaEncoder:
         """Blocks that the last object names: those that changed."""
         return sum(int((one.mode > 0).sum().item()) for one in self.sections)
 
-    def encode(self, histograms: DeviceHistograms | None = None) -> EncodedObject:
+    def encode(self, histograms: DeviceHistograms | None = None, *, given: Tables | None = None) -> EncodedObject:
         """An object of the parts' lists, which must be whole.
 
         `histograms`: those that `count` returned for these lists, once all ranks' were added up in them; each rank's
-        records are then those that one rank holding everything would write. `auto` compares whole objects, so ranks
-        that hold parts ask for fast or tight.
+        records are then those that one rank holding everything would write. `given`: the tables that come of that.
+        `auto` compares whole objects, so ranks that hold parts ask for fast or tight.
         """
-        if histograms is not None and (self.codec == CODEC_AUTO or not self._counted):
-            raise LayoutError("histograms from elsewhere need a tight encoder that has counted these lists itself")
-        tables = self._code_tight(histograms) if MODE_TIGHT in self.modes else None
+        if (histograms is not None or given is not None) and (self.codec == CODEC_AUTO or not self._counted):
+            raise LayoutError("counts from elsewhere need a tight encoder that has counted these lists itself")
+        tables = self._code_tight(histograms, given) if MODE_TIGHT in self.modes else None
         self._counted = False
         codec = self.codec
         for one in self.sections:
@@ -237,15 +237,18 @@ class DeltaEncoder:
             SIZE=LIST_SIZE, BINS=bins,
         )  # fmt: skip
 
-    def _code_tight(self, given: DeviceHistograms | None) -> _DeviceTables:
-        """Codes all lanes under tables of the histograms; returns the tables."""
+    def _code_tight(self, histograms: DeviceHistograms | None, given: Tables | None) -> _DeviceTables:
+        """Codes all lanes under tables of the histograms, or those given; returns the tables."""
         for one in self.sections:
             one.read_changed()
-        counts = self.count() if given is None else given
+        counts = self.count() if histograms is None and given is None else histograms or self._histograms
         for one in self.sections:
             one.plan_lanes()  # while the device counts
-        position = gpu_tables.position_table(counts.changed, counts.elements, self._sampled)
-        frequencies = {code: gpu_tables.value_table(classes) for code, classes in counts.classes.items()}
+        if given is not None:
+            position, frequencies = gpu_tables.tables_on(given, len(self._sampled), counts.classes, self.device)
+        else:
+            position = gpu_tables.position_table(counts.changed, counts.elements, self._sampled)
+            frequencies = {code: gpu_tables.value_table(classes) for code, classes in counts.classes.items()}
         entries = gpu_tables.position_entries(position)
         for one in self.sections:
             if one.lanes is not None:

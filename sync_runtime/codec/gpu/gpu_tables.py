@@ -5,6 +5,7 @@ Equal to `codec.tables`, which stays the reference and writes the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 from sync_runtime.codec.rules import PROBABILITY_ONE, SAMPLE_EVERY
 from sync_runtime.codec.tables import MAX_CLASSES, MAX_CONTEXTS, Tables
 from sync_runtime.tensors.dtypes import BY_CODE
+
+PairOfTables = tuple[torch.Tensor, dict[int, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,18 @@ def to_tables(position: torch.Tensor, frequencies: dict[int, torch.Tensor]) -> T
         position={group: row for group, row in enumerate(rows) if row.any()},
         value={code: table for code, table in values.items() if table.any()},
     )
+
+
+def tables_on(tables: Tables, num_groups: int, codes: Iterable[int], device: torch.device) -> PairOfTables:
+    """Parsed tables as the encoder has its own: positions of all groups, values by dtype code."""
+    position = np.zeros((num_groups, MAX_CONTEXTS), np.int32)
+    for group, row in tables.position.items():
+        position[group] = row
+    frequencies = {}
+    for code in codes:
+        table = tables.value.get(code, np.zeros((MAX_CONTEXTS, MAX_CLASSES), np.uint32))
+        frequencies[code] = torch.as_tensor(table.astype(np.int64), device=device)
+    return torch.as_tensor(position, device=device), frequencies
 
 
 def from_tables(tables: Tables, num_groups: int, code: int, device: torch.device) -> DeviceTables:

@@ -155,6 +155,28 @@ REFUSALS: Final = Figure(
     "syncgroup_refusals_total", "counter", "1", "Connections, frames and manifests refused, by reason.", ("reason",)
 )
 
+# --- the object store -------------------------------------------------------------------------------------------------
+STORE_UP: Final = Figure(
+    "syncgroup_store_up", "gauge", "1", "1 while the object store does what this member needs of it; else 0."
+)
+STORE_SEQ: Final = Figure(
+    "syncgroup_store_seq", "gauge", "versions", "Number of the newest version in the object store, as known here."
+)
+STORE_OBJECTS: Final = Figure(
+    "syncgroup_store_objects_total", "counter", "1", "Versions `put` into the store, or objects `fetched`.", ("way",)
+)
+STORE_BYTES: Final = Figure("syncgroup_store_bytes_total", "counter", "bytes", "Bytes of these.", ("way",))
+STORE_SECONDS: Final = Figure(
+    "syncgroup_store_busy_seconds_total", "counter", "seconds", "Time spent on these.", ("way",)
+)
+STORE_FAILURES: Final = Figure(
+    "syncgroup_store_failures_total",
+    "counter",
+    "1",
+    "Turns at the store that failed after all repetitions, by reason.",
+    ("reason",),
+)
+
 # --- work leases ------------------------------------------------------------------------------------------------------
 WORK_GROUPS: Final = Figure(
     "syncgroup_work_groups",
@@ -202,6 +224,7 @@ FIGURES: Final = (
     PAYLOAD_BYTES, PAYLOAD_BITS, PAYLOAD_CHANGED, PAYLOAD_DENSITY, WEIGHTS_BYTES, SPOOL_BYTES,
     CHILDREN, LINK_RATE, LINK_CAPACITY, LINK_UTILISATION, LINK_RTT, LINK_MIN_RTT, LINK_LOSS, LINK_STREAMS, LINK_BUCKET,
     LINK_SENT, LINK_REPEATED, SUPERSEDED, ASKED_AGAIN, REFUSALS,
+    STORE_UP, STORE_SEQ, STORE_OBJECTS, STORE_BYTES, STORE_SECONDS, STORE_FAILURES,
     WORK_GROUPS, WORK_PROMPT_BYTES, WORK_RESULT_BYTES, WORK_TOKENS, WORK_RESULTS, WORK_RETURNED, WORK_RATE, WORK_TASKS,
     WORK_VERDICTS,
 )  # fmt: skip

@@ -12,20 +12,24 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from sync_runtime.delta.apply import Staging
-from sync_runtime.errors import FormatError, WrongBaseError
+from sync_runtime.errors import DigestError, FormatError, WrongBaseError
+from sync_runtime.offline.anchors import read_anchor
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState, open_checkpoint
 from sync_runtime.offline.companions import companions
 from sync_runtime.offline.deltafile import Delta
 from sync_runtime.offline.durable import durable_file, read_small, sync_file, sync_folder
 from sync_runtime.offline.interop.documents import count, field, parse_object
 from sync_runtime.offline.staging import stage
-from sync_runtime.offline.written import write_staged
+from sync_runtime.offline.streams import state_digest
+from sync_runtime.offline.written import write_anchor, write_staged
+from sync_runtime.tensors.blocks import BlockMap
 from sync_runtime.tensors.digest import Digest, parse_digest
 
 NOTE = "syncgroup-version.json"
@@ -88,6 +92,24 @@ def bring_forward(folder: Path, held: Held, deltas: Sequence[Delta], threads: in
     return held
 
 
+def rewrite(folder: Path, blocks: BlockMap, anchor: memoryview, held: Held, threads: int | None = None) -> None:
+    """Writes whole weights over a copy; it counts only once its full digest is the version's.
+
+    Raises where the anchor is of another version, or does not have its digest; the copy has no note then.
+    """
+    checkpoint = open_checkpoint(folder)
+    state = MappedState(checkpoint, blocks.layout)  # refuses a checkpoint of other tensors before a byte changes
+    (folder / NOTE).unlink()
+    sync_folder(folder)
+    write_anchor(checkpoint, blocks, read_anchor(anchor, blocks, threads), held.seq)
+    found = state_digest(blocks, state, threads)
+    if found != held.digest:
+        raise DigestError(f"whole weights of version {held.seq} have the digest {found}, not {held.digest}")
+    for path in checkpoint.files:
+        sync_file(path)
+    write_note(folder, held)
+
+
 class Readers(Enum):
     """Who has a file of a copy open or mapped."""
 
@@ -110,6 +132,8 @@ def readers_of(folder: Path) -> Readers:
 def _readers_of(path: Path) -> Readers:
     handle = os.open(path, os.O_RDONLY)
     try:
+        # Whoever opens the file right now breaks the lease, of which the kernel tells by SIGIO: that would end us.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:

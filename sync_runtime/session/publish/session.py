@@ -15,13 +15,27 @@ from sync_runtime.bucket.keys import ObjectKey, VersionRef
 from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import LibraryLostError, LocalProtocolError, OldTermError, SyncError
 from sync_runtime.local.link import Library
-from sync_runtime.local.messages import Cancel, Close, Closed, End, Message, Note, Open, Opened, Publish, Published
+from sync_runtime.local.messages import (
+    Cancel,
+    Close,
+    Closed,
+    End,
+    Error,
+    Message,
+    Note,
+    Open,
+    Opened,
+    Publish,
+    Published,
+    Recode,
+)
 from sync_runtime.session.machine import PublishEvent, PublishState, publisher_machine
 from sync_runtime.session.mirror import sweep
 from sync_runtime.session.publish.anchors import AnchorMaker, ordered
 from sync_runtime.session.publish.asking import Answer, Asking, blocks_of_mirror
 from sync_runtime.session.publish.context import Snapshot, Standing, TrainerContext
 from sync_runtime.session.publish.opening import Opening
+from sync_runtime.session.publish.recoding import Recoding, can_recode
 from sync_runtime.session.publish.telling import tell_head, tell_index
 from sync_runtime.session.publish.tight import TightCoder
 from sync_runtime.session.publish.writing import Writing
@@ -47,6 +61,7 @@ class PublisherSession:
         self._committing: asyncio.Task[Published] | None = None
         self._draining: asyncio.Task[None] | None = None
         self._tight = TightCoder(context)
+        self._recoding: Recoding | None = None
         self._asking = Asking()
         self._anchors = AnchorMaker(context, self._blocks)
         self.appointed_term = 0
@@ -97,14 +112,14 @@ class PublisherSession:
 
     async def message(self, library: Library, message: Message) -> None:
         """A message of the library."""
-        if self._asking.handles(message):
+        if self._asking.handles(message) or await self._is_of_recoding(library, message):
             return
         match message:
             case Open():
                 self._machine.feed(PublishEvent.LIBRARY_OPENS)
                 self._opening = Opening(self._context, message, sidecar_codes=library.hello.coder == "sidecar")
             case Publish():
-                await self._begin_publish(message)
+                await self._begin_publish(library, message)
             case End():
                 await self._end(library, message)
             case Cancel(reason=reason):
@@ -124,13 +139,16 @@ class PublisherSession:
             self._asking.take(data)
             return
         try:
-            if self._opening is not None:
+            if self._recoding is not None and self._recoding.is_arriving:
+                await self._recoding.take(data)
+            elif self._opening is not None:
                 self._opening.take(data)
             elif self._writing is not None:
                 await self._writing.take(data)
             else:
                 raise LocalProtocolError("bytes came where none were announced")
         except SyncError as error:
+            await self._drop_recoding(str(error))
             await self._failed(error)
             raise
 
@@ -146,6 +164,7 @@ class PublisherSession:
         if self._machine.allows(PublishEvent.LIBRARY_GONE):
             self._machine.feed(PublishEvent.LIBRARY_GONE)
         await self._abort(f"the user's process went away: {reason}")
+        await self._drop_recoding(f"the user's process went away: {reason}")
         self._library = None
         self._free.set()
 
@@ -156,6 +175,7 @@ class PublisherSession:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.gather(self._draining, return_exceptions=True)
+        await self._drop_recoding("the sidecar ends")
         await self._tight.close()
 
     # --- anchors ------------------------------------------------------------------------------------------------------
@@ -193,7 +213,7 @@ class PublisherSession:
 
     # --- publishing --------------------------------------------------------------------------------------------------
 
-    async def _begin_publish(self, message: Publish) -> None:
+    async def _begin_publish(self, library: Library, message: Publish) -> None:
         standing = self._standing
         if standing is None:
             raise LocalProtocolError("PUBLISH came before OPEN")
@@ -204,7 +224,8 @@ class PublisherSession:
                 "follows this one any more"
             )
         self._machine.feed(PublishEvent.PUBLISH)
-        tight = standing.mirror is not None and self._tight.would_help()
+        await self._drop_recoding("the library went on without it")
+        tight = (standing.mirror is not None or can_recode(library)) and self._tight.would_help()
         try:
             self._writing = await Writing.begin(self._context, standing, message, tight=tight)
         except SyncError:
@@ -231,7 +252,41 @@ class PublisherSession:
         except SyncError as error:
             await self._failed(error)
             raise
+        if self._recoding is not None:
+            await library.send(Recode("tight"))
         await library.send(answer)
+
+    async def _is_of_recoding(self, library: Library, message: Message) -> bool:
+        """Whether a message is about a version that is durable already: then it was dealt with; raises SyncError."""
+        recoding = self._recoding
+        match message:
+            case Publish(codec="tight"):
+                if recoding is None:
+                    raise LocalProtocolError("nobody asked for this version in another codec, or it failed meanwhile")
+                recoding.is_arriving = True
+            case End() if recoding is not None and recoding.is_arriving:
+                await self._recoded(library, recoding, message)
+            case Cancel(reason=reason) if recoding is not None and recoding.is_arriving:
+                await self._drop_recoding(f"the library gave up: {reason}")
+            case Error(request="RECODE"):
+                await self._drop_recoding(message.message)
+            case _:
+                return False
+        return True
+
+    async def _recoded(self, library: Library, recoding: Recoding, message: End) -> None:
+        try:
+            answer = await recoding.finish(message.totals)
+        except SyncError as error:
+            await self._drop_recoding(str(error))
+            raise
+        self._recoding = None
+        await library.send(answer)
+
+    async def _drop_recoding(self, reason: str) -> None:
+        recoding, self._recoding = self._recoding, None
+        if recoding is not None:
+            await recoding.abort(reason)
 
     async def _commit(self, writing: Writing, standing: Standing, manifest: Manifest) -> Published:
         context = self._context
@@ -247,6 +302,8 @@ class PublisherSession:
         context.distributor.stored(writing.key)
         if writing.tight and writing.incoming is not None:
             self._tight.start(writing.key, standing, writing.incoming, writing.label, writing.trace)
+        elif writing.tight:
+            self._recoding = await Recoding.begin(context, standing, writing.key, manifest, writing.trace)
         elif standing.mirror is not None:
             standing.mirror.remove()
         context.published(writing.key.target, writing.timings_us)
@@ -280,7 +337,8 @@ class PublisherSession:
         """Whether everyone below has the newest version, after so long at most."""
         end = time.monotonic() + timeout_s
         while True:
-            if not self._tight.is_busy and self._context.distributor.is_level and self._context.is_put():
+            is_coding = self._tight.is_busy or self._recoding is not None
+            if not is_coding and self._context.distributor.is_level and self._context.is_put():
                 return True
             if time.monotonic() >= end or library.is_lost:
                 return False

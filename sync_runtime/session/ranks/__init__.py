@@ -6,5 +6,6 @@ link         the ranks together, as a library
 door         lets ranks in, and parts with all of them when one is lost
 publishing   a trainer's ranks: OPEN, PUBLISH, BLOCKS
 rounds       one PUBLISH of all ranks
+counting     what all ranks counted for the tables of a tight object
 subscribing  an engine's ranks: OPEN, STAGE, ACTIVATE, SCRUB
 """

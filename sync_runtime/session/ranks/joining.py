@@ -12,8 +12,10 @@ from sync_runtime.codec.frame import END_RECORD, Header, parse_header, unpack_en
 from sync_runtime.codec.frame import truncated_layout_hash as short_hash
 from sync_runtime.codec.limits import (
     CODEC_ANCHOR,
+    CODEC_FAST,
     CODEC_NAMES,
     CODEC_NUMBERS,
+    CODEC_TIGHT,
     END_BLOCK,
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -26,20 +28,20 @@ from sync_runtime.errors import FormatError, TruncatedError
 from sync_runtime.session.ranks.parts import Owners
 
 
-def header_of(owners: Owners, codec: str) -> Header:
-    """What every rank's object, and the joined one, begins with; raises FormatError for a codec with tables."""
+def header_of(owners: Owners, codec: str, tables: bytes = b"") -> Header:
+    """What every rank's object, and the joined one, begins with; raises FormatError for a codec of whole objects."""
     number = CODEC_NUMBERS.get(codec, CODEC_ANCHOR)
-    if number != CODEC_ANCHOR and codec != "fast":
-        raise FormatError(f"objects of several ranks are coded fast, not {codec}: tables would need all ranks' counts")
+    if number not in (CODEC_ANCHOR, CODEC_FAST, CODEC_TIGHT):
+        raise FormatError(f"objects of several ranks are coded fast or tight, not {codec}: that compares whole objects")
     kind = KIND_ANCHOR if number == CODEC_ANCHOR else KIND_DELTA
-    return Header(kind, number, short_hash(owners.blocks.layout.hash), 0)
+    return Header(kind, number, short_hash(owners.blocks.layout.hash), len(tables))
 
 
 class RecordFeed:
     """One rank's object as it arrives: whole records wait here to be joined."""
 
-    def __init__(self, rank: int, header: Header, owners: Owners) -> None:
-        self._rank, self._header, self._owners = rank, header, owners
+    def __init__(self, rank: int, header: Header, owners: Owners, tables: bytes = b"") -> None:
+        self._rank, self._header, self._owners, self._tables = rank, header, owners, tables
         self._data = bytearray()
         self._last = -1
         self._begun = False
@@ -66,9 +68,10 @@ class RecordFeed:
         """The next bytes; raises SyncError where they are no object of this rank."""
         self._data += data
         at = 0
-        if not self._begun and len(self._data) >= HEADER_BYTES:
-            self._begin(bytes(self._data[:HEADER_BYTES]))
-            at = HEADER_BYTES
+        front = HEADER_BYTES + len(self._tables)
+        if not self._begun and len(self._data) >= front:
+            self._begin(bytes(self._data[:front]))
+            at = front
         while self._begun and not self.ended and (size := self._record_bytes(at)):
             if self.ended:
                 at += size
@@ -87,9 +90,11 @@ class RecordFeed:
             raise TruncatedError(f"the object of rank {self._rank} ends without its end record")
 
     def _begin(self, head: bytes) -> None:
-        if parse_header(memoryview(head)) != self._header:
+        if parse_header(memoryview(head[:HEADER_BYTES])) != self._header:
             codec = CODEC_NAMES[self._header.codec]
             raise FormatError(f"rank {self._rank} sent another kind of object, or layout: {codec} was agreed on")
+        if head[HEADER_BYTES:] != self._tables:
+            raise FormatError(f"rank {self._rank} coded under other tables than those of all ranks' counts")
         self._begun = True
 
     def _record_bytes(self, at: int) -> int:

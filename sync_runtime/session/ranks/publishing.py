@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sync_runtime.codec.frame import END_RECORD, pack_header
-from sync_runtime.errors import ChainError, LibraryLostError, LocalProtocolError, SyncError
+from sync_runtime.errors import ChainError, LibraryLostError, LocalError, LocalProtocolError, SyncError
 from sync_runtime.local.faults import to_error, to_message
 from sync_runtime.local.messages import (
     Anchor,
@@ -18,6 +18,7 @@ from sync_runtime.local.messages import (
     Closed,
     End,
     Error,
+    Histograms,
     Message,
     Note,
     Open,
@@ -25,16 +26,19 @@ from sync_runtime.local.messages import (
     Part,
     Publish,
     Published,
+    Recode,
     Share,
+    Tables,
 )
 from sync_runtime.local.ranges import Ranges, from_ranges
 from sync_runtime.offline.anchors import raw_anchor_bytes
 from sync_runtime.session.publish import PublisherSession
+from sync_runtime.session.ranks.counting import Counting
 from sync_runtime.session.ranks.door import Rank, RanksDoor
 from sync_runtime.session.ranks.joining import RecordFeed, header_of, next_records
 from sync_runtime.session.ranks.link import RanksLink
 from sync_runtime.session.ranks.parts import Owners
-from sync_runtime.session.ranks.rounds import Round
+from sync_runtime.session.ranks.rounds import RANKS_TIMEOUT_S, Round
 
 
 @dataclass
@@ -59,12 +63,19 @@ class PublisherRanks(RanksDoor):
         self._running: asyncio.Task[None] | None = None
         self._owed: dict[int, SyncError] = {}
         """Ranks that have yet to ask for a version that failed, and why: they hear it when they do."""
+        self._counting: Counting | None = None
+        """What ranks send for the tables of a version that is durable already."""
+        self._tables: bytes | None = None
+        """What their counts made: the next objects are coded under them."""
+        self._patience: asyncio.TimerHandle | None = None
         self._asked: dict[int, deque[_Fetch]] = {}
         """By rank: requests for blocks that it has not answered, the oldest first."""
 
     def make_link(self, rank: Rank) -> RanksLink:
         """The ranks as one library."""
-        return RanksLink(rank.link.hello, self._say, self.hang_up)
+        spoken = set.intersection(*(set(one.link.hello.protocols) for one in self.ranks.values()))
+        hello = replace(rank.link.hello, protocols=tuple(sorted(spoken)) or (1,))
+        return RanksLink(hello, self._say, self.hang_up)
 
     # --- what ranks say ----------------------------------------------------------------------------------------------
 
@@ -74,6 +85,11 @@ class PublisherRanks(RanksDoor):
             rank.take_document(data)
         elif rank.stream == "ANCHOR":
             await self._blocks_came(rank, data)
+        elif rank.stream == "HISTOGRAMS" and self._counting is not None:
+            try:
+                self._counting.feed(rank.number, data)
+            except SyncError as error:
+                await self._no_tables(error)
         elif rank.stream == "PUBLISH" and self._round is not None:
             try:
                 await self._round.take(rank.number, data, lambda: rank.link.is_lost)
@@ -90,6 +106,11 @@ class PublisherRanks(RanksDoor):
                 rank.stream = "OPEN"
             case Publish():
                 self._begin(rank, message)
+            case Histograms():
+                if self._counting is None:
+                    raise LocalProtocolError("no counts were asked for, or they are not wanted any more")
+                self._counting.begin(rank.number)
+                rank.stream = "HISTOGRAMS"
             case Anchor():
                 self._anchor_begins(rank, message)
             case End() | Cancel():
@@ -112,6 +133,8 @@ class PublisherRanks(RanksDoor):
                 await self.end_open(rank)
         elif stream == "ANCHOR":
             await self._blocks_ended(rank, message)
+        elif stream == "HISTOGRAMS" and self._counting is not None:
+            await self._counted(rank, self._counting, message)
         elif stream == "PUBLISH" and self._round is not None:
             try:
                 if isinstance(message, Cancel):
@@ -126,6 +149,7 @@ class PublisherRanks(RanksDoor):
             self._round.fail(error)
             await asyncio.gather(asyncio.shield(self._running), return_exceptions=True)
         self._owed.clear()
+        self._forget_tables()
         for fetch in {id(one): one for asked in self._asked.values() for one in asked}.values():
             fetch.is_over = True  # the session's end tells whoever waits
         self._asked.clear()
@@ -139,11 +163,14 @@ class PublisherRanks(RanksDoor):
         owed = self._owed.pop(rank.number, None)
         if owed is not None:
             raise owed
+        tables = self._tables if message.codec == "tight" else b""
+        if tables is None:
+            raise LocalProtocolError("nobody asked for this version in another codec, or it failed meanwhile")
         if self._round is None:
             size = rank.link.hello.world_size
             self._round = Round(
                 owners, size, lambda said: self.session.message(joined, said),
-                lambda data: self.session.data(joined, data),
+                lambda data: self.session.data(joined, data), tables,
             )  # fmt: skip
             self._running = asyncio.create_task(self._run(self._round, joined), name="ranks-publish")
         try:
@@ -160,13 +187,18 @@ class PublisherRanks(RanksDoor):
         except SyncError as error:
             failure = error
         self._round = self._running = None
+        is_tight = self._tables is not None  # fast objects have none
+        if is_tight:
+            self._forget_tables()
         if failure is None:
             return
+        if is_tight:
+            await self.session.message(joined, to_message("RECODE", failure))
         for rank in list(self.ranks.values()):
             if rank.number in round_.begun:
                 rank.stream = None if rank.stream == "PUBLISH" else rank.stream
                 await rank.link.send_quietly(to_message("PUBLISH", failure))
-            elif not joined.is_lost:
+            elif not joined.is_lost and not is_tight:
                 self._owed[rank.number] = failure
 
     async def _say(self, message: Message) -> None:
@@ -180,6 +212,8 @@ class PublisherRanks(RanksDoor):
                     if rank.number in shares:
                         await rank.link.send_quietly(Share(shares[rank.number]))
                     await rank.link.send_quietly(message)
+            case Recode():
+                await self._ask_counts(message)
             case Blocks(blocks=ranges):
                 await self._ask(ranges)
             case Closed():
@@ -187,6 +221,51 @@ class PublisherRanks(RanksDoor):
                     await rank.link.send_quietly(message)
             case _:
                 raise LocalProtocolError(f"a publisher's ranks are not told {type(message).__name__}")
+
+    # --- another codec -----------------------------------------------------------------------------------------------
+
+    async def _ask_counts(self, message: Recode) -> None:
+        self._counting = Counting(self._known_owners().blocks, len(self.ranks))
+        late = LocalError(f"not all ranks sent what they count for {RANKS_TIMEOUT_S:.3g} s")
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(RANKS_TIMEOUT_S, lambda: loop.create_task(self._no_tables(late)))
+        for rank in list(self.ranks.values()):
+            await rank.link.send_quietly(message)
+
+    async def _counted(self, rank: Rank, counting: Counting, message: End | Cancel) -> None:
+        """A rank's counts are in; the last one makes the tables."""
+        try:
+            if isinstance(message, Cancel):
+                raise LocalProtocolError(f"rank {rank.number} gave up: {message.reason}")
+            counting.end(rank.number)
+            if not counting.is_complete:
+                return
+            tables = await asyncio.to_thread(counting.tables)
+        except SyncError as error:
+            await self._no_tables(error)
+            return
+        if self._counting is not counting:  # a rank went away meanwhile
+            return
+        self._forget_tables()
+        self._tables = tables
+        for one in list(self.ranks.values()):
+            await one.link.send_quietly(Tables(tables.hex()))
+
+    async def _no_tables(self, error: SyncError) -> None:
+        """The version goes out as `fast` alone."""
+        joined = self.joined
+        if self._counting is None or joined is None:
+            return
+        self._forget_tables()
+        await self.session.message(joined, to_message("RECODE", error))
+        for rank in list(self.ranks.values()):
+            await rank.link.send_quietly(to_message("HISTOGRAMS", error))
+
+    def _forget_tables(self) -> None:
+        self._counting = self._tables = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     # --- anchor blocks -----------------------------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ Put = Callable[[memoryview], Awaitable[None]]
 class Round:
     """One version of several ranks. `run` ends with the answer out, or raises what all ranks are to be told."""
 
-    def __init__(self, owners: Owners, size: int, say: Say, put: Put) -> None:
-        self._owners, self._size, self._say, self._put = owners, size, say, put
+    def __init__(self, owners: Owners, size: int, say: Say, put: Put, tables: bytes = b"") -> None:
+        self._owners, self._size, self._say, self._put, self._tables = owners, size, say, put, tables
         self._requests: dict[int, Publish] = {}
         self._feeds: dict[int, RecordFeed] = {}
         self._ends: dict[int, End] = {}
@@ -49,7 +49,8 @@ class Round:
         if rank in self._requests:
             raise LocalProtocolError(f"rank {rank} publishes again before the version under way is durable")
         self._requests[rank] = message
-        self._feeds[rank] = RecordFeed(rank, header_of(self._owners, message.codec), self._owners)
+        header = header_of(self._owners, message.codec, self._tables)
+        self._feeds[rank] = RecordFeed(rank, header, self._owners, self._tables)
         self._news.set()
 
     async def take(self, rank: int, data: memoryview, is_lost: Callable[[], bool]) -> None:
@@ -83,7 +84,8 @@ class Round:
         request = agreed(self._requests)
         await self._say(request)
         try:
-            await self._put(memoryview(pack_header(header_of(self._owners, request.codec))))
+            front = pack_header(header_of(self._owners, request.codec, self._tables)) + self._tables
+            await self._put(memoryview(front))
             feeds = list(self._feeds.values())
             while not all_taken(feeds):
                 piece = next_records(feeds, _PIECE_BYTES)

@@ -21,8 +21,8 @@ from sync_runtime.work import model, state
 from sync_runtime.work.ledger import Ledger
 from sync_runtime.work.model import Done, Order, Prompts
 
-HANDOVER_S, HANDOVER_POLL_S = 1.0, 0.01
-"""A trainer that was restarted may dial before the end of the old one was seen."""
+HANDOVER_S, LOST_HANDOVER_S, HANDOVER_POLL_S = 1.0, 10.0, 0.01
+"""A trainer that was restarted may dial before the end of the old one was seen, or while its last word is heeded."""
 _LOOK_S = 0.5
 """How often a wait looks whether its library is still there."""
 
@@ -35,11 +35,11 @@ class WorkCounter:
         self._library: LibraryLink | None = None
 
     async def attached(self, library: LibraryLink) -> None:
-        """A library is in. One that comes right after the last one's end waits until that is seen."""
+        """A library is in. One that comes right after the last one's end waits until that is over."""
         self._desk.books()  # raises where there is nothing to serve
-        end_s = time.monotonic() + HANDOVER_S
-        while self._library is not None:
-            if time.monotonic() >= end_s:
+        began_s = time.monotonic()
+        while (last := self._library) is not None:
+            if time.monotonic() - began_s >= (LOST_HANDOVER_S if last.is_lost else HANDOVER_S):
                 raise LocalProtocolError("another process submits work: a trainer has one")
             await asyncio.sleep(HANDOVER_POLL_S)
         self._library = library

@@ -46,7 +46,9 @@ def begun(lines: Lines, lineage: str, start: Version, layout: Place, way: Row | 
     return _cut_lines((line, *older))
 
 
-def extended(lines: Lines, link: Row, base: Version, target: Version, *, label: str, published_unix_ns: int) -> Lines:
+def extended(
+    lines: Lines, link: Row, base: Version, target: Version, *, label: str, published_unix_ns: int, trace: str = ""
+) -> Lines:
     """One version more in the newest lineage."""
     check_continues(lines, link.key.lineage, base)
     line = lines[0]
@@ -56,6 +58,7 @@ def extended(lines: Lines, link: Row, base: Version, target: Version, *, label: 
         links=(*line.links, link),
         label=label,
         published_unix_ns=published_unix_ns,
+        trace=trace,
     )
     return (longer, *lines[1:])
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef, parse_key
 from sync_runtime.bucket.objects import KeptBucket
@@ -57,6 +57,19 @@ LAST_PAUSE_S: Final = 30.0
 SHUNNED_S: Final = 60.0
 """After the session turned the store away for what it said."""
 _JOIN_S: Final = 10.0
+
+
+class Witness(Protocol):
+    """Who is told how a follower fares; in the follower's thread."""
+
+    def fine(self, seq: int | None) -> None:
+        """A turn ended well; the newest version that the store names."""
+
+    def failed(self, error: Exception) -> None:
+        """A turn failed."""
+
+    def fetched(self, key: ObjectKey, size_bytes: int, spent_s: float) -> None:
+        """All of an object was handed over."""
 
 
 @dataclass
@@ -140,6 +153,7 @@ class StoreFollower:
         poll_s: float = POLL_S,
         renewed: Callable[[], None] = lambda: None,
         stopping: threading.Event | None = None,
+        witness: Witness | None = None,
     ) -> None:
         """`renewed` is called in the follower's own thread after `renew`: certificates changed. `stopping` is set when
         it closes; a reader whose patience heeds it ends with it."""
@@ -147,6 +161,7 @@ class StoreFollower:
         self._renewed = renewed
         self._renewing = False
         self._emit = emit
+        self._witness = witness
         self._sink = sink
         self._poll_s = poll_s
         self._wake = threading.Event()
@@ -190,8 +205,13 @@ class StoreFollower:
             self._wake.clear()
             try:
                 self.turn()
+                if self._witness is not None:  # also while there is nothing yet: the store has answered
+                    head = None if self._reader.pointer is None else self._reader.pointer.head
+                    self._witness.fine(None if head is None else head.seq)
             except SyncError as error:
                 self._failures += 1
+                if self._witness is not None:
+                    self._witness.failed(error)
                 reason = type(error).__name__.removesuffix("Error")
                 self._emit(DialFailed(STORE_NAME, reason, str(error), error.retry_helps))
             self._wake.wait(self._pause_s())
@@ -274,7 +294,7 @@ class StoreFollower:
 
     def _fetch(self, link: StoreParent, pointer: Pointer, row: Row, have: frozenset[int]) -> bool:
         """Brings an object to the session; whether all of it came. A store that is away raises SyncError."""
-        transfer = self._number()
+        transfer, began_s = self._number(), time.monotonic()
         try:
             envelope, manifest = self._reader.manifest(pointer, row)
             self._bring_layout(link, line_of(pointer, row))
@@ -291,6 +311,8 @@ class StoreFollower:
         except SyncError as error:
             self._give_up(link, transfer, "NotFound" if isinstance(error, StoreMissingError) else "Gone")
             raise
+        if self._witness is not None:
+            self._witness.fetched(row.key, manifest.size_bytes, time.monotonic() - began_s)
         self._emit(MessageArrived(link, ManifestEnvelope(transfer, envelope)))
         return not link.is_dropped(transfer)
 

@@ -34,12 +34,13 @@ _HEAD: Final = struct.Struct("<4sI")
 _HEX32: Final = re.compile(r"[0-9a-f]{32}")
 _HEX64: Final = re.compile(r"[0-9a-f]{64}")
 _HEX128: Final = re.compile(r"[0-9a-f]{128}")
+_TRACE: Final = re.compile(r"(?:|[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
 _GROUP: Final = re.compile(r"[!-~]{1,128}")
 _FIELDS: Final = {
     "format", "group", "incarnation", "lines", "manifest", "place", "places", "proof", "revision", "signers", "term",
 }  # fmt: skip
 _LINE_FIELDS: Final = {
-    "anchor", "base", "label", "layout", "lineage", "published_unix_ns", "skips", "versions", "way",
+    "anchor", "base", "label", "layout", "lineage", "published_unix_ns", "skips", "trace", "versions", "way",
 }  # fmt: skip
 
 
@@ -69,6 +70,8 @@ class Line:
     """From the head of the next older line to a version of this one."""
     label: str = ""
     published_unix_ns: int = 0
+    trace: str = ""
+    """Traceparent of the head's publication, so that those who follow join its trace; empty: it is in none."""
 
     @property
     def base(self) -> Version:
@@ -214,6 +217,7 @@ def _line_json(line: Line, number: dict[str, int]) -> dict[str, object]:
         "lineage": line.lineage,
         "published_unix_ns": line.published_unix_ns,
         "skips": [[row.key.base_seq, row.key.target_seq, row.size_bytes, number[row.place]] for row in line.skips],
+        "trace": line.trace,
         "versions": [
             [version.seq, str(version.digest), row.size_bytes, number[row.place]]
             for version, row in zip(line.versions[1:], line.links, strict=True)
@@ -250,6 +254,7 @@ def _line(content: object, places: tuple[str, ...]) -> Line:
         way=None if content["way"] is None else _way(content["way"], lineage, versions, places),
         label=label,
         published_unix_ns=_number(content["published_unix_ns"]),
+        trace=_text(content["trace"], _TRACE),
     )
 
 

@@ -57,5 +57,9 @@ class Offered(Protocol):
     def num_buckets(self) -> int:
         """How many buckets it has."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+
     def read(self, index: int) -> tuple[int, memoryview, bytes]:
         """(offset, bytes, SHA-256) of a bucket."""

@@ -87,6 +87,8 @@ class Publication:
 
     link: Offered
     published_unix_ns: int = 0
+    trace: str = ""
+    """Traceparent of its publication; empty: none."""
 
 
 class StorePublisher:
@@ -159,6 +161,7 @@ class StorePublisher:
                     manifest.target,
                     label=manifest.label,
                     published_unix_ns=publication.published_unix_ns,
+                    trace=publication.trace,
                 )
             newest = publications[-1].link.envelope
             return self._move(longer, newest if len(newest) <= MAX_INLINE_BYTES else b"")

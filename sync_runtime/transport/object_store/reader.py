@@ -46,6 +46,9 @@ class Shelf(Protocol):
     def stored(self, key: ObjectKey) -> StoredObject | None:
         """A committed object."""
 
+    def partial(self) -> tuple[ObjectKey, ...]:
+        """Objects of which a part has arrived."""
+
 
 @dataclass(frozen=True)
 class ReadSettings:
@@ -121,13 +124,22 @@ class StoreReader:
         if known is not None:
             return known
         envelope, manifest = self.manifest(pointer, row)
-        receiver = shelf.receive(row.key)
+
+        def begin() -> tuple[ObjectReceiver, list[int]]:
+            receiver = shelf.receive(row.key)
+            return receiver, receiver.check(manifest)
+
+        # What begins on a disk takes as long as a request: where nothing has come yet, both begin together.
+        has_part = row.key in shelf.partial()
+        beginning = self._pool.submit(begin)
+        missing = beginning.result()[1] if has_part else range(len(manifest.buckets))
 
         def keep(bucket: KeptBucket, data: memoryview) -> None:
+            receiver, _ = beginning.result()
             receiver.put(bucket.index, bucket.offset, data, bucket.sha256, is_verified=True)
 
-        self.fetch_buckets(row, manifest, receiver.check(manifest), keep)
-        return receiver.commit(envelope)
+        self.fetch_buckets(row, manifest, missing, keep)
+        return beginning.result()[0].commit(envelope)
 
     def manifest(self, pointer: Pointer, row: Row) -> tuple[bytes, Manifest]:
         """The signed manifest of an object, as it lies there and as it reads; raises as `fetch` does."""

@@ -6,6 +6,7 @@ Credentials are files, as a mounted Secret has them, and are read again when the
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,6 +46,9 @@ T = TypeVar("T")
 _SCHEMES: Final = ("s3", "gs", "az", "http", "https")
 _MAX_CREDENTIAL_BYTES: Final = 64 << 10
 _CLOCK_SIGNS: Final = ("RequestTimeTooSkewed", "RequestExpired")
+_CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
+_STRANGERS: Final = ("InvalidAccessKeyId", "XAdminUserNotFound")
+_NO_BUCKETS: Final = ("NoSuchBucket", "ContainerNotFound")
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER: Final = {"Cache-Control": "no-cache"}
@@ -208,7 +212,7 @@ def _translated(what: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise StoreMissingError(f"there is no {what} in the store") from error
+        raise _missing(error, what) from error
     except (AlreadyExistsError, PreconditionError) as error:
         raise StoreConflictError(f"{what} is not what it was when it was read") from error
     except (PermissionDeniedError, UnauthenticatedError) as error:
@@ -219,6 +223,17 @@ def _translated(what: str) -> Iterator[None]:
         raise StoreDeniedError(f"the store does not let us at {what}: {_first_line(error)}") from error
     except (BaseError, OSError) as error:
         raise StoreError(f"the store is away, or asks us to wait, at {what}: {_first_line(error)}") from error
+
+
+def _missing(error: FileNotFoundError, what: str) -> StoreError:
+    """What a store means by 404. Taken for an empty prefix, an unknown user or bucket would never be told of."""
+    found = _CODE.search(str(error))
+    code = "" if found is None else found[1]
+    if code in _STRANGERS:
+        return StoreDeniedError(f"the store does not know our access key, at {what}: correct the Secret")
+    if code in _NO_BUCKETS:
+        return StoreError(f"the bucket does not exist, at {what}: create it, or correct the store's address")
+    return StoreMissingError(f"there is no {what} in the store")
 
 
 def _tag(meta: Mapping[str, Any]) -> str:

@@ -38,10 +38,16 @@ def offer_of(pointer: Pointer, row: Row, manifest: Manifest, transfer: int) -> B
         layout=manifest.layout_hash,
         term=pointer.term,
         incarnation=pointer.incarnation,
+        trace=_trace(pointer, row.key),
         priority=_ANCHOR if row.key.is_anchor else _FRESH if row.key.is_link else _CATCH_UP,
         bytes=manifest.size_bytes,
         buckets=len(manifest.buckets),
     )
+
+
+def _trace(pointer: Pointer, key: ObjectKey) -> str:
+    """What leads to a line's head is part of the head's own trace; of versions before it none is kept."""
+    return next((line.trace for line in pointer.lines if line.head_ref == key.target), "")
 
 
 def void_offer(pointer: Pointer, key: ObjectKey, transfer: int) -> Begin:
@@ -97,5 +103,5 @@ def _head(pointer: Pointer, line: Line) -> Head:
         term=pointer.term,
         incarnation=pointer.incarnation,
         published_unix_ns=line.published_unix_ns,
-        trace="",
+        trace=line.trace,
     )

@@ -26,7 +26,7 @@ from sync_runtime.tensors.places import Places
 from tests.support.children import REPOSITORY
 from tests.support.deaths import VARIABLE
 from tests.support.device_models import same_state, tiny_state, train
-from tests.support.following import follow
+from tests.support.following import follow, heard_of
 from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.inside import InsideGroup
 
@@ -71,6 +71,7 @@ def test_a_joiner_of_unknown_weights_becomes_bit_identical(group: InsideGroup) -
     with Publisher(weights, socket=group.socket("trainer-0"), coder=CODER) as publisher:
         train(weights, 1)
         publisher.publish(step=1)
+        heard_of(group, "eu-0", 1)  # otherwise the relay asks for the whole weights of version 0
         with Subscriber(stranger, socket=group.socket("eu-1"), coder=CODER) as subscriber:
             follow(subscriber, 1)
             assert same_state(stranger, weights)

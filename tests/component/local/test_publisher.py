@@ -16,7 +16,7 @@ from sync_runtime.errors import (
 )
 from sync_runtime.library.publisher import Publisher
 from sync_runtime.local import messages as m
-from tests.component.local.rig import Pair, small_state, train
+from tests.component.local.rig import Pair, eventually, small_state, train
 from tests.support.toy_sidecar import toy_sidecar
 
 pytestmark = pytest.mark.timeout(30)
@@ -100,11 +100,17 @@ def test_a_publish_that_was_interrupted_while_it_waited_is_settled_by_opening_ag
         sidecar.silent = True  # the version becomes durable and nobody is told
         # A shell's background job ignores SIGINT, and so would this process.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        interrupt = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
-        interrupt.start()
         train(weights)
+
+        def interrupt() -> None:
+            """Not before the version is durable: until then it would be none, and nobody here expects the signal."""
+            eventually(lambda: len(sidecar.versions) == 2)
+            time.sleep(0.1)  # it waits for the answer then
+            os.kill(os.getpid(), signal.SIGINT)
+
         try:
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 the signal comes while it waits
+                threading.Thread(target=interrupt).start()
                 publisher.publish()
         finally:
             signal.signal(signal.SIGINT, before)

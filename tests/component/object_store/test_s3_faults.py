@@ -16,7 +16,7 @@ from sync_runtime.transport.object_store.errors import StoreDeniedError, StoreEr
 from sync_runtime.transport.object_store.folder import FolderStore
 from sync_runtime.transport.object_store.publisher import StorePublisher
 from sync_runtime.transport.object_store.remote import RemoteStore
-from tests.support.s3 import s3_server, write_credentials
+from tests.support.s3 import S3Server, s3_server, write_credentials
 from tests.support.store_faults import Fault, FaultProxy
 from tests.support.stores import IMPATIENT, LINEAGE, Member, TrainerSide, payload
 
@@ -261,3 +261,12 @@ def test_everything_that_is_put_is_sealed_with_a_group_key(
     assert member.held == VersionRef(LINEAGE, 1)
     publisher.close()
     member.reader.close()
+
+
+def test_an_unknown_user_or_bucket_is_not_taken_for_an_empty_store(server: S3Server, tmp_path: Path) -> None:
+    stranger = RemoteStore(server.url, "weights", write_credentials(tmp_path / "other", "nobody", "knows"))
+    elsewhere = RemoteStore(f"{server.url}-of-nobody", "weights", server.credentials)
+    with pytest.raises(StoreDeniedError, match="does not know our access key"):
+        stranger.get("latest", 100)
+    with pytest.raises(StoreError, match="the bucket does not exist"):
+        elsewhere.get("latest", 100)

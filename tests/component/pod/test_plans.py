@@ -128,7 +128,7 @@ def test_an_api_server_that_fails_leaves_the_last_plan_and_is_not_hammered(run: 
         server.list_status = 500
         await asyncio.sleep(2.5)
         assert server.lists <= 4
-        assert "500" in str(source.problem)
+        await until(lambda: "500" in str(source.problem))
         assert run.revision() == 1
         server.list_status, server.watches = 200, [changes]
         server.put(text(revision=2))

@@ -22,7 +22,7 @@ from tests.component.ranks.publishers import objects
 from tests.support.children import child, line_of
 from tests.support.device_models import State, same_state
 from tests.support.following import follow
-from tests.support.groups import TRAINER, Member
+from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.inside import InsideGroup
 from tests.support.mesh_models import WIRE, Net, whole_state
 
@@ -49,9 +49,16 @@ def ask() -> Iterator[Ask]:
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[InsideGroup]:
-    with InsideGroup(tmp_path, [TRAINER, LEAF], ringBytes=1 << 20) as made:
+    with InsideGroup(tmp_path, [TRAINER, LEAF], ringBytes=1 << 20, codec="Tight") as made:
         made.start("trainer-0")
         yield made
+
+
+def link_that_wants_tight(group: InsideGroup) -> None:
+    """A member behind it; without one nobody wants `tight`."""
+    group.start("eu-0")
+    distributor = group.sidecars["trainer-0"].distributor
+    wait_for(lambda: group.call(lambda: distributor.wants_codec("tight")), what="a link that wants tight")
 
 
 def state_at(folder: Path, step: int) -> State:
@@ -68,10 +75,10 @@ def layout_of(group: InsideGroup) -> Layout:
     return parse_layout(document)
 
 
-def single_process(layout: Layout, states: list[State]) -> list[Delta]:
+def single_process(layout: Layout, states: list[State], codec: str) -> list[Delta]:
     """What one process that has everything makes of the states, on the same grid."""
     bits = [{name: as_bits(one) for name, one in state.items()} for state in states]
-    return [diff(old, new, codec="fast", layout=layout) for old, new in pairwise(bits)]
+    return [diff(old, new, codec=codec, layout=layout) for old, new in pairwise(bits)]
 
 
 def as_bits(tensor: torch.Tensor) -> BitTensor:
@@ -82,26 +89,31 @@ def as_bits(tensor: torch.Tensor) -> BitTensor:
 @pytest.mark.parametrize(
     "case",
     [
-        ("rows", 1, 1), ("rows", 2, 1), ("rows", 3, 2), ("rows", 4, 1), ("columns", 2, 1), ("tensors", 3, 1),
-        ("replicas", 4, 1), ("both", 4, 2),
+        ("rows", 1, 1, "tight"), ("rows", 2, 1, "fast"), ("rows", 3, 2, "tight"), ("rows", 4, 1, "fast"),
+        ("columns", 2, 1, "tight"), ("tensors", 3, 1, "fast"), ("replicas", 4, 1, "tight"), ("both", 4, 2, "fast"),
     ],
     ids=lambda case: f"{case[0]}-{case[1]}",
 )  # fmt: skip
 def test_ranks_publish_their_own_parts_and_a_plain_model_follows(
-    ask: Ask, group: InsideGroup, tmp_path: Path, case: tuple[str, int, int]
+    ask: Ask, group: InsideGroup, tmp_path: Path, case: tuple[str, int, int, str]
 ) -> None:
-    way, ranks, steps = case
+    way, ranks, steps, codec = case
     before = whole_state(Net())
     live: dict[str, torch.Tensor] = {name: one.clone() for name, one in before.items()}
     model = {**live, **{alias: live[name] for alias, name in TIED.items()}}
+    if codec == "tight":
+        link_that_wants_tight(group)
     answers = ask(way=way, ranks=ranks, steps=steps, socket=group.socket("trainer-0"), folder=str(tmp_path))
     assert not [one["error"] for one in answers if "error" in one]
     assert [one["collectives"] for one in answers] == [0] * ranks
     assert ranks == 1 or all(one["seen"] > 0 for one in answers), "what counts collectives sees none"
     versions = answers[0]["versions"]
     assert all(one["versions"] == versions for one in answers)
+    if codec == "tight":  # of one rank on a CPU the sidecar codes it, while training goes on
+        wait_for(lambda: len(objects(group)) == 2 * steps, what="all tight objects")
     published = objects(group)
-    group.start("eu-0")
+    if codec == "fast":
+        group.start("eu-0")
     with Subscriber(model, socket=group.socket("eu-0")) as subscriber:
         follow(subscriber, steps)  # from version 0: it has the weights that the ranks began with, and none are sent
         assert subscriber.version is not None
@@ -111,9 +123,11 @@ def test_ranks_publish_their_own_parts_and_a_plain_model_follows(
     assert same_state(live, states[-1])
     layout = layout_of(group)
     assert dict(layout.tied) == TIED
-    alone = single_process(layout, states)
-    assert [str(one.target.digest) for one in alone] == [one["digest"] for one in versions]
-    assert {f"{at}-{at + 1}.fast": bytes(one.object) for at, one in enumerate(alone)} == published
+    alone = {one: single_process(layout, states, one) for one in dict.fromkeys(("fast", codec))}
+    assert [str(one.target.digest) for one in alone["fast"]] == [one["digest"] for one in versions]
+    assert published == {
+        f"{at}-{at + 1}.{name}": bytes(one.object) for name, made in alone.items() for at, one in enumerate(made)
+    }
 
 
 def test_a_tensor_that_ranks_cut_in_the_middle_is_refused_in_every_rank(

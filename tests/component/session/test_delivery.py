@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sync_runtime import Publisher, Subscriber
+from tests.support.following import follow, heard_of
 from tests.support.groups import TRAINER, Group, Member, wait_for
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
@@ -23,17 +24,6 @@ LEAF = Member("eu-1", "eu", ("eu-0", "trainer-0"))
 def group(tmp_path: Path) -> Iterator[Group]:
     with InsideGroup(tmp_path, [TRAINER, RELAY, LEAF], ringBytes=1 << 22) as made:
         yield made
-
-
-def follow(subscriber: Subscriber, seq: int, timeout_s: float = 30.0) -> None:
-    """Activates until a version is live."""
-
-    def there() -> bool:
-        subscriber.wait(timeout=0.5)
-        subscriber.activate()
-        return subscriber.version is not None and subscriber.version.seq >= seq
-
-    wait_for(there, timeout_s, what=f"version {seq}")
 
 
 def test_versions_reach_a_relay_and_the_member_behind_it(group: Group) -> None:
@@ -67,6 +57,7 @@ def test_a_member_that_was_away_gets_one_merged_object(group: Group) -> None:
         for step in range(1, 6):
             nudge(trained, step)
             version = publisher.publish(step=step)
+        heard_of(group, "eu-0", version.seq)  # otherwise the relay takes an older version for the newest
         group.start("eu-1")
         with Subscriber(behind, socket=group.socket("eu-1")) as subscriber:
             follow(subscriber, version.seq)

@@ -12,6 +12,7 @@ import pytest
 
 from sync_runtime import Publisher, Subscriber
 from sync_runtime.errors import LocalProtocolError
+from sync_runtime.library.copying import CopySubscriber
 from sync_runtime.session import incoming
 from sync_runtime.transport import dialler
 from syncgroup.cli import main
@@ -38,6 +39,10 @@ def parent_of(group: InsideGroup, name: str) -> str | None:
     return found
 
 
+def peers_of(group: InsideGroup, name: str) -> list[str]:
+    return [link["peer"] for link in group.ask(name, "/v1/links")["links"]]
+
+
 def test_a_relay_that_comes_back_gets_its_leaf_back(group: InsideGroup, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialler, "LOOK_AROUND_S", 1.0)
     group.start("trainer-0", "eu-1")
@@ -52,8 +57,7 @@ def test_a_relay_that_comes_back_gets_its_leaf_back(group: InsideGroup, monkeypa
         nudge(trained, 0)
         follow(subscriber, publisher.publish().seq)
         assert same_bits(weights, trained)
-        peers = [link["peer"] for link in group.ask("trainer-0", "/v1/links")["links"]]
-        assert peers == ["eu-0"]
+        wait_for(lambda: peers_of(group, "trainer-0") == ["eu-0"], what="the end of the other link")
 
 
 def test_a_second_subscriber_is_refused_and_the_first_goes_on(group: InsideGroup) -> None:
@@ -94,6 +98,28 @@ def test_versions_that_pile_up_are_activated_as_one(group: InsideGroup) -> None:
         assert subscriber.activate() == version
         assert same_bits(weights, trained)
         assert subscriber.scrub()
+
+
+def test_a_version_is_activated_before_its_sidecar_has_heard_that_it_is_staged(
+    group: InsideGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.start("trainer-0", "eu-0")
+    trained, weights = small_model(), small_model()
+
+    def late(_: CopySubscriber) -> None:
+        time.sleep(0.3)  # a thread that was not given the processor, between staging and saying so
+
+    with (
+        Publisher(trained, socket=group.socket("trainer-0")) as publisher,
+        Subscriber(weights, socket=group.socket("eu-0")) as subscriber,
+    ):
+        monkeypatch.setattr(CopySubscriber, "share", late)
+        for step in range(3):
+            nudge(trained, step)
+            version = publisher.publish(step=step)
+            wait_for(lambda: subscriber.staged == version, what="the version")  # noqa: B023
+            assert subscriber.activate() == version
+            assert same_bits(weights, trained)
 
 
 def test_a_member_that_joins_in_the_middle_of_a_version_is_level_with_the_next(group: InsideGroup) -> None:

@@ -145,7 +145,7 @@ def test_a_lie_is_refused_and_the_version_comes_from_the_next_parent(scene: Scen
             assert same_bits(weights, scene.model)
             assert subscriber.scrub()
             assert relay.attacks == 1
-            assert relay.ends == ["BadParent"]
+            wait_for(lambda: relay.ends == ["BadParent"], what="the end that the relay sees")
             assert group.ask("eu-1", "/v1/refusals")["BadParent"] == 1
             assert group.ask("eu-1", "/v1/status")["report"]["parent"] == "trainer-0"
 

@@ -108,7 +108,7 @@ def test_a_term_that_a_relay_made_up_keeps_nobody_from_the_true_trainer(
             with Subscriber(weights, socket=group.socket("eu-1")) as subscriber:
                 wait_for(lambda: activated(subscriber) == first, 30, what="the trainer's version")
                 assert same_bits(weights, trained)
-                assert relay.ends == [LIES[lie]]
+                wait_for(lambda: relay.ends == [LIES[lie]], what="the end that the relay sees")
                 assert group.ask("eu-1", "/v1/refusals")[LIES[lie]] == 1
         proof = versions.fence.proof
         assert proof is not None

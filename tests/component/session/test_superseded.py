@@ -114,7 +114,7 @@ def test_a_version_superseded_at_any_moment_leaves_the_right_bits(
             wait_for(
                 lambda: group.ask("trainer-0", "/metrics")["syncgroup_superseded_transfers_total"], what="the change"
             )
-        gate.open()
+        group.call(gate.open)  # where buckets are added: what was held goes before what comes next
         for subscriber, model in ((relay, one), (leaf, other)):
             follow(subscriber, newest.seq)
             assert same_bits(model, trained)

@@ -20,9 +20,13 @@ pytestmark = pytest.mark.timeout(60)
 RELAY, LEAF = Member("eu-0", "eu", ("trainer-0",), relay=True), Member("eu-1", "eu", ("eu-0",))
 
 
+def lease_of(group: InsideGroup, name: str) -> Path:
+    return group.folder / "state" / "leases" / f"{name}.json"
+
+
 def leased(group: InsideGroup, name: str) -> MemberReport:
     """What a member's lease says of it."""
-    document = json.loads((group.folder / "state" / "leases" / f"{name}.json").read_text())
+    document = json.loads(lease_of(group, name).read_text())
     return MemberReport.from_json(document["metadata"]["annotations"][ANNOTATION_REPORT])
 
 
@@ -37,6 +41,7 @@ def test_every_member_reports_how_long_a_version_took_and_nothing_before_one_cam
         ):
             members = {"eu-0": first, "eu-1": second}
             for name in members:
+                wait_for(lambda name=name: lease_of(group, name).exists(), what="its lease")
                 wait_for(lambda name=name: leased(group, name).version is not None, what="a version in the lease")
                 assert leased(group, name).sync_millis is None, "it opened with the trainer's weights: nothing came"
             nudge(trained, 0)

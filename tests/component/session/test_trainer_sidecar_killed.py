@@ -59,7 +59,7 @@ def test_a_sidecar_that_dies_loses_nothing_and_its_lineage_goes_on(group: Group,
         assert same_bits(member, trained)
         assert subscriber.scrub()
     publisher.close()
-    assert _leftovers(group) == []
+    wait_for(lambda: _leftovers(group) == [], what="the end of what is tidied up beside")
 
 
 def test_a_publisher_with_other_weights_than_the_mirror_opens_with_them(group: Group) -> None:

@@ -16,7 +16,7 @@ from sync_runtime.telemetry.waterfall import Trace
 from tests.support import backends
 from tests.support.backends import Backend
 from tests.support.following import follow
-from tests.support.groups import TRAINER, Member
+from tests.support.groups import TRAINER, Member, wait_for
 from tests.support.hostile_relay import HostileRelay, Liar
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
@@ -50,7 +50,7 @@ def test_a_relay_that_damages_buckets_shows_where_and_as_what(
                 group.start("eu-1")
                 with Subscriber(weights, socket=group.socket("eu-1")) as subscriber:
                     follow(subscriber, 1)
-                assert relay.ends == ["BadParent"]
+                wait_for(lambda: relay.ends == ["BadParent"], what="the end that the relay sees")
             assert same_bits(weights, trained)
             uid = group.sidecars["trainer-0"].settings.group_uid
             trace = backends.whole_trace(backend, uid, 1, is_whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from sync_runtime.errors import OldTermError, RefusedError
+from sync_runtime.identity.names import MemberIdentity
 from sync_runtime.identity.tls import client_context
 from sync_runtime.transport import wire
 from sync_runtime.transport.events import ChildGone, PayloadDone, Refused
 from sync_runtime.transport.listener import Admission, Limits
-from sync_runtime.transport.messages import Streams, Welcome, encode
+from sync_runtime.transport.messages import Heartbeat, Hello, Refuse, Streams, Welcome, encode
 from sync_runtime.transport.wire import FrameType
 from tests.component.transport.raw import Raw, raw_child
 from tests.component.transport.rig import Child, Parent, begin, hello, payload, wait_until
@@ -271,6 +273,37 @@ def test_a_second_connection_of_a_member_replaces_the_first(
     parent.events.wait(ChildGone)
     assert [link.name for link in parent.listener.children] == ["rollout-9"]
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["control", "work"])
+def test_a_connection_that_a_member_has_left_does_not_end_the_one_that_it_uses(
+    group: Group, make_parent: MakeParent, stranger: Path, endings: ExitStack, kind: str
+) -> None:
+    """It gave up waiting for a busy parent and dialled again; the parent comes to the first one later."""
+    parent = make_parent()
+    begun, go_on = threading.Event(), threading.Event()
+    endings.callback(go_on.set)
+    admit = parent.door.admit
+
+    def busy(identity: MemberIdentity, said: Hello) -> Admission:
+        if not begun.is_set():
+            begun.set()
+            go_on.wait(10)
+        return admit(identity, said)
+
+    parent.door.admit = busy  # type: ignore[method-assign,assignment]
+    said = hello(group, "rollout-9").model_copy(update={"kind": kind})
+    left = raw_child(parent.listener.port, client_context(stranger), said)
+    endings.callback(left.close)
+    assert begun.wait(10)
+    used = raw_child(parent.listener.port, client_context(stranger), said)
+    endings.callback(used.close)
+    assert isinstance(used.read(), Welcome)
+    go_on.set()
+    assert left.refusal().reason == "Replaced"
+    used.send(wire.pack_ping(FrameType.PING, 5))
+    while (answer := used.read()) != Heartbeat(FrameType.PONG, 5):
+        assert not isinstance(answer, Refuse)
 
 
 def test_a_child_that_is_silent_is_let_go(group: Group, make_parent: MakeParent, stranger: Path) -> None:

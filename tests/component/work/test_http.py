@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,10 +17,12 @@ import pytest
 from sync_runtime import Publisher, Subscriber, Work
 from sync_runtime.control.api import ControlServer
 from sync_runtime.control.work import is_local
+from sync_runtime.session.members import EngineSession
 from sync_runtime.settings import Address
 from sync_runtime.sidecar.view import View
 from tests.component.work.crew import groups
 from tests.support.following import follow
+from tests.support.groups import wait_for
 from tests.support.inside import InsideGroup
 from tests.support.models import nudge, small_model
 
@@ -88,12 +92,39 @@ def test_a_result_under_other_weights_is_refused(group: InsideGroup) -> None:
         _, task = post("/v1/work/take", wait(10))
         nudge(model, 1)
         follow(subscriber, publisher.publish().seq)
+        wait_for(lambda: group.ask("eu-0", "/v1/status")["report"]["version"]["seq"] == 1, what="the engine's word")
         status, answer = post(f"/v1/work/{task['lease']}/complete", b"old")
         assert (status, answer["taken"], answer["reason"]) == (409, False, "NotScrubbed")
         assert post("/v1/work/take", wait(0.5))[0] == 204  # nobody has scrubbed the new version yet
         assert subscriber.scrub()
         status, task = post("/v1/work/take", wait(10))
         assert (status, task["version"]["seq"]) == (200, 1)
+
+
+def test_a_result_is_refused_while_nobody_knows_whether_the_engine_has_switched(
+    group: InsideGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, told, go_on = small_model(), EngineSession._activated, threading.Event()
+
+    async def late(self: EngineSession, *word: Any) -> None:
+        await asyncio.to_thread(go_on.wait, 20)
+        await told(self, *word)
+
+    with (
+        Publisher(model, socket=group.socket("trainer-0")) as publisher,
+        Subscriber(small_model(), socket=group.socket("eu-0")) as subscriber,
+        Work(socket=group.socket("trainer-0")) as work,
+        control(group, "eu-0") as post,
+    ):
+        follow(subscriber, 0)
+        work.submit(groups("a"))
+        _, task = post("/v1/work/take", wait(10))
+        monkeypatch.setattr(EngineSession, "_activated", late)
+        nudge(model, 1)
+        follow(subscriber, publisher.publish().seq)  # its sidecar gave leave, and has not heard yet what came of it
+        status, answer = post(f"/v1/work/{task['lease']}/complete", b"of both")
+        go_on.set()
+        assert (status, answer["taken"], answer["reason"]) == (409, False, "WrongVersion")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,9 @@ async def happen_to_trainer(storm: Storm, trainer: Trainer) -> None:
 
 
 async def calm(storm: Storm, trainer: Trainer) -> None:
-    """Everybody is there and works until nothing is open."""
+    """Everybody is there and works until nothing is open. Leases last: on a busy machine a round takes longer than one
+    of the storm's, and everything would expire again and again."""
+    storm.policy = replace(storm.policy, lease_s=600.0)
     end_s = time.monotonic() + 10
     for worker in storm.workers:
         worker.connect()

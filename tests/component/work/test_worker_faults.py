@@ -56,9 +56,7 @@ def test_a_worker_killed_in_its_task_costs_the_group_nothing(group: InsideGroup)
             process.kill()
             process.wait()
             with working(group, "asia-0"):
-                began_s = time.monotonic()
-                found = list(work.results(timeout=30))
-                assert time.monotonic() - began_s < 10  # long before the lease of ten minutes ends
+                found = list(work.results(timeout=30))  # long before the lease of ten minutes ends
         assert sorted(one.id for one in found) == ["a", "b", "c"]
         assert all(one.failed is None and one.worker == "asia-0" for one in found)
         assert group.ask("trainer-0", "/metrics")['syncgroup_work_returned_total{reason="Released"}'] >= 1
@@ -163,10 +161,9 @@ def test_a_trainer_that_starts_from_older_weights_takes_no_work_of_the_dead_line
             second = publisher.version
             assert second is not None
             assert second.lineage != first.lineage
-            wait_for(
-                lambda: group.ask("trainer-0", "/v1/status")["work"]["returned"].get("NewLineage") == 1,
-                what="the end of the lease",
-            )  # the group may be the worker's again already, for the weights that come
+            # At the worker's own sidecar: until that has heard of it, it takes the result, and nobody is told more.
+            wait_for(lambda: group.ask("eu-0", "/v1/status")["work"]["revoked"] == 1, what="the end of the lease")
+            assert group.ask("trainer-0", "/v1/status")["work"]["returned"]["NewLineage"] == 1
             with pytest.raises(WorkRefusedError):
                 do(task)
             again = worker.take(timeout=30, activate=True)  # whole weights came meanwhile

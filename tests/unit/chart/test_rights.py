@@ -64,6 +64,18 @@ def test_rights_of_people_are_left_out_where_nobody_wants_them(helm: Helm) -> No
     assert found == expected(groups, ALL_ACCOUNTS, files=("hub.yaml", "member.yaml"))
 
 
+@pytest.mark.parametrize("watched", [[], ["rl"]])
+def test_secrets_of_object_stores_may_be_kept_only_where_somebody_says_so(helm: Helm, watched: list[str]) -> None:
+    plain, further = granted(helm.render({"watchNamespaces": watched})), {"rbac": {"storeSecrets": True}}
+    found = granted(helm.render({"watchNamespaces": watched, **further}))
+    role = roles.STORE_SECRETS_ROLE
+    bindings = [roles.role_binding(role, ACCOUNT, NAMESPACE, one, kind="ClusterRole") for one in watched]
+    bindings = bindings or [roles.cluster_role_binding(role, ACCOUNT, NAMESPACE)]
+    added = {key_of(one): one for one in (roles.store_secrets_role(), *bindings)}
+    assert found == {**plain, **added}
+    assert not set(plain) & set(added)
+
+
 def test_without_rbac_nothing_is_granted(helm: Helm) -> None:
     assert granted(helm.render({"rbac": {"create": False}})) == {}
 

@@ -55,6 +55,19 @@ def test_rights_over_members_are_given_in_the_mapped_namespaces_only() -> None:
     assert {one["roleRef"]["name"] for one in everywhere} == {"syncgroup-remote", "syncgroup-member"}
 
 
+def test_copies_of_object_stores_secrets_need_a_word_of_their_own_and_it_can_be_taken_back() -> None:
+    plain, more = registration(), registration(store_secrets=True)
+    known = {path_of(one) for one in documents.remote_documents(plain)}
+    added = [one for one in documents.remote_documents(more) if path_of(one) not in known]
+    assert [(one["kind"], one["metadata"].get("namespace")) for one in added] == [
+        ("ClusterRole", None), ("RoleBinding", "guests"), ("RoleBinding", "rl"),
+    ]  # fmt: skip
+    assert {one["roleRef"]["name"] for one in added[1:]} == {"syncgroup-store-secrets"}
+    found = [{"metadata": {**one["metadata"], "uid": str(at)}} for at, one in enumerate(added[1:])]
+    assert documents.stale(found, more) == []
+    assert [uid for _, _, uid in documents.stale(found, plain)] == ["0", "1"]
+
+
 def test_two_hubs_and_two_names_share_no_account_and_no_binding() -> None:
     mine, other, second = registration(), registration(hub_id="0" * 36), registration("paris")
     own = [{path_of(one) for one in documents.remote_documents(every) if "labels" in one["metadata"]} for every in

@@ -36,6 +36,7 @@ def group_status() -> dict[str, Any]:
     version = {"lineage": "0a1b2c", "seq": 128, "step": 1280}
     link = {
         "fromRegion": "us-east-1",
+        "store": "s3://my-weights/runs/8b",
         "codec": "Tight",
         "rateBitsPerSecond": 472_000_000,
         "rttMicros": 101_200,
@@ -84,6 +85,7 @@ def group_status() -> dict[str, Any]:
         "regions": [region],
         "replacementsTotal": 5,
         "replacements": [replacement],
+        "store": {"address": "s3://my-weights/runs/8b", "version": 41, "reason": "StoreDenied", "message": "no"},
         "lostClusters": [{"name": "frankfurt", "lostTime": TIME, "reason": "Unreachable", "message": "timed out"}],
         "requests": [request()],
     }

@@ -106,6 +106,12 @@ def member_report() -> dict[str, Any]:
         "syncMillis": 5600,
         "pauseMillis": 12,
         "spoolBytes": 70_000_000,
+        "store": {
+            "seq": 41,
+            "objects": 40,
+            "rateBitsPerSecond": 900_000_000,
+            "trouble": {"reason": "StoreDenied", "message": "the store does not let us at latest"},
+        },
         "certificateExpiryTime": "2027-01-31T12:00:00Z",
         "links": [link_report()],
     }

@@ -156,7 +156,7 @@ def test_a_cluster_that_does_not_listen_yet_is_asked_by_signal(config: ClusterCo
         assert line_of(process) == "up\n"
         (config.directory / folder.PID).write_text(str(process.pid))
         Cluster.attach(config.directory).down()
-        assert process.wait(1) == 0
+        assert process.wait(10) == 0
 
 
 def test_one_that_does_not_end_in_time_is_named(config: ClusterConfig) -> None:

@@ -198,7 +198,7 @@ def test_an_open_connection_to_the_control_socket_does_not_hold_up_the_end(
         _, writer = await asyncio.open_unix_connection(str(tmp_path / "control.sock"))
         writer.write(b'{"op": "status"}\n')
         supervisor._ended.set()
-        await asyncio.wait_for(running, 1)
+        await asyncio.wait_for(running, 10)
         writer.close()
         for forwarder in supervisor._forwarders.values():
             forwarder.close()

@@ -175,7 +175,7 @@ def test_whoever_waits_is_let_go_when_the_queue_closes() -> None:
         waiting = asyncio.create_task(queue.take())
         await asyncio.sleep(0)
         queue.close()
-        assert await asyncio.wait_for(waiting, 1) is None
+        assert await asyncio.wait_for(waiting, 10) is None
 
     run(work())
 

@@ -127,3 +127,13 @@ def test_a_file_that_is_not_there_gets_a_sentence(tmp_path: Path, capsys: pytest
     code, _, err = explain(capsys, "-f", tmp_path / "none.yaml")
     assert code == 2
     assert "cannot be read: No such file or directory" in err
+
+
+def test_a_store_is_explained_with_who_feeds_and_who_follows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = explain(capsys, "-f", CRDS_DIR / "examples" / "object-store.yaml")
+    assert (code, err) == (0, "")
+    opened = "s3://my-weights/runs/grpo-8b, opened with a copy of Secret my-weights-credentials"
+    assert f"puts every version into {opened}" in out
+    assert f"follow {opened}" in out or f"follows {opened}" in out
+    assert "the trainer's address is not known yet" not in out
+    assert "dials nobody yet" not in out

@@ -13,7 +13,7 @@ ALL = (*operator.FIGURES, *runtime.FIGURES)
 BORROWED = ("leader_election_", "workqueue_", "rest_client_", "controller_runtime_")
 LABELS = {
     "group_namespace", "group", "cluster", "region", "peer", "to_cluster", "to_region", "reason", "result", "stage",
-    "codec", "state", "of", "why", "answer", "name", "controller", "verb", "kind", "code", "worker",
+    "codec", "state", "of", "why", "answer", "name", "controller", "verb", "kind", "code", "worker", "way",
 }  # fmt: skip
 """Every one of them has few values: names of what a spec lists, or words of ours."""
 

@@ -59,7 +59,7 @@ def test_a_greeting_that_trickles_in_has_one_deadline(ends: tuple[Wire, socket.s
 
     def trickle() -> None:
         for byte in pack(x.Welcome(1))[:-1]:
-            if is_over.wait(0.05):
+            if is_over.wait(0.15):
                 return
             other.send(bytes([byte]))
 
@@ -69,7 +69,7 @@ def test_a_greeting_that_trickles_in_has_one_deadline(ends: tuple[Wire, socket.s
     try:
         with pytest.raises(WorkerLostError):
             wire.first(0.2)
-        assert time.monotonic() - began < 0.7  # the bytes alone take longer, and each comes in time
+        assert time.monotonic() - began < 2.0  # the bytes alone take longer, and each comes in time
     finally:
         is_over.set()
         thread.join()

@@ -45,6 +45,36 @@ local/us-east → frankfurt/eu
   now: 8 streams: 12 gained less than 5 %"""
 
 
+STORED_LINKS = """\
+store s3://weights/rl/grpo  version 128  put at 472 Mbit/s
+  StoreDenied: it does not let us in
+
+LINK                    RATE        RTT  LOSS  STREAMS  BUCKET  CODEC  UTIL
+us-east → frankfurt/eu  236 Mbit/s  -    -     -        -       Fast   -
+
+us-east → frankfurt/eu
+  store: s3://weights/rl/grpo
+  now: it is away"""
+
+
+def test_a_store_stands_where_the_streams_would() -> None:
+    address = "s3://weights/rl/grpo"
+    found = status(
+        store={
+            "address": address, "version": 128, "rateBitsPerSecond": 472_000_000, "reason": "StoreDenied",
+            "message": "it does not let us in",
+        }
+    )  # fmt: skip
+    found["regions"][1]["link"] = {
+        "fromRegion": "us-east", "codec": "Fast", "rateBitsPerSecond": 236_000_000, "store": address,
+        "message": "it is away",
+    }  # fmt: skip
+    stored = facts(status=found)
+    assert "\n".join(link_lines(stored)) == STORED_LINKS
+    assert link_documents(stored)[0]["store"] == address
+    assert "from the store" in "\n".join(group_lines(stored))
+
+
 def test_one_group_as_a_person_sees_it() -> None:
     assert "\n".join(group_lines(facts())) == TOP
 

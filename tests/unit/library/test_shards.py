@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
+from sync_runtime.library import device
 from sync_runtime.library.coders import choose_coder
 from sync_runtime.library.cuts import CutEngine, cuts_of
 from sync_runtime.library.engines import attach
@@ -92,3 +93,13 @@ def test_one_rank_alone_must_hold_everything() -> None:
     shard = Shard(torch.zeros(150, 512), (300, 512), (0, 0), (150, None))
     with pytest.raises(LayoutError, match="need the other ranks"):
         Weights(attach("module", {"w": shard}))
+
+
+def test_shards_that_were_offloaded_to_the_cpu_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "fast_measure", None)  # as it is without the interpreter, which these tests run under
+    with pytest.raises(LayoutError, match="CPU offload"):
+        device.make_publisher(rank_of_two(0))
+    whole = Weights(attach("module", {"w": torch.zeros(8)}))
+    for make in (device.make_publisher, lambda weights: device.make_subscriber(weights, lambda: None)):
+        with pytest.raises(LayoutError, match="leave `coder` out"):
+            make(whole)

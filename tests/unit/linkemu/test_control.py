@@ -269,7 +269,7 @@ def test_a_client_that_never_reads_blocks_nobody(emulator: Emulator, tmp_path: P
             pass
         started_s = time.monotonic()
         emulator.stats()
-        assert time.monotonic() - started_s < 1
+        assert time.monotonic() - started_s < 5
 
 
 def test_a_client_that_reads_slowly_gets_every_reply(emulator: Emulator, tmp_path: Path) -> None:

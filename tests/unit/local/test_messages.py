@@ -28,6 +28,7 @@ SAMPLES: tuple[m.Message, ...] = (
     m.Scrub(D, 4, None, (), True), m.Scrubbed(False, ((0, 3), (5, 6))), m.Blocks(((1, 2),)),
     m.Anchor(D, 4, ((1, 2),)), m.Note(None, {}), m.Note(120, {"x": 1}), m.Head(D, 9, D, 3), m.Known(D, 2, D, None),
     m.Part(((0, 2),), ((2, 3),), D * 3), m.Share(D), m.Recheck(),
+    m.Recode("tight"), m.Histograms(), m.Tables("00ff00ff" * 2),
 )  # fmt: skip
 
 
@@ -106,8 +107,8 @@ def test_a_value_outside_its_rule_is_refused(message: m.Message, field: str, val
 
 
 def test_a_type_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="type 41"):
-        parse(41, b"{}")
+    with pytest.raises(LocalProtocolError, match="type 47"):
+        parse(47, b"{}")
 
 
 @given(st.sampled_from(SAMPLES + WORK_SAMPLES), st.data())

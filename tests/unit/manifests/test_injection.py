@@ -337,3 +337,17 @@ def test_the_template_itself_is_left_alone() -> None:
     before = copy.deepcopy(of.to_document())
     eu_pod(of, avoid_nodes=("n1",))
     assert of.to_document() == before
+
+
+def test_a_served_folder_is_the_sidecars_business() -> None:
+    served = {"volume": "models", "base": "base", "path": "now/served", "graceSeconds": 5}
+    models = template(volumes=[{"name": "models", "emptyDir": {}}])
+    spec = eu_pod(group(rollout={"template": models, "servedFolder": served}))["spec"]
+    sidecar = named(spec["initContainers"], names.RUNTIME_CONTAINER)
+    assert mounts(sidecar)["models"] == names.SERVED_DIR
+    settings = from_environment(environment(sidecar))
+    assert str(settings.served_folder) == f"{names.SERVED_DIR}/now/served"
+    assert str(settings.served_base) == f"{names.SERVED_DIR}/base"
+    assert settings.served_grace_s == 5
+    assert spec["securityContext"]["fsGroup"] == sidecar["securityContext"]["runAsUser"]
+    assert names.ENV_SERVED_FOLDER not in environment(sidecar_of(eu_pod()))

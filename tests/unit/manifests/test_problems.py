@@ -277,3 +277,17 @@ def test_a_flood_of_problems_is_cut() -> None:
     ports = [{"containerPort": 7443, "protocol": "TCP", "name": "sync-data", "hostPort": at} for at in range(1000)]
     many = [{"name": f"c{at}", "ports": [port]} for at, port in enumerate(ports)]
     assert len(found({"template": template(containers=many)})) == 100
+
+
+SERVED = {"volume": "models", "base": "base"}
+
+
+def test_a_folder_is_served_in_a_volume_that_can_be_written() -> None:
+    there = template(volumes=[{"name": "models", "emptyDir": {}}])
+    assert found({"template": there, "servedFolder": SERVED}) == []
+    (missing,) = found({"servedFolder": SERVED})
+    assert missing.field == "spec.rollouts[eu].servedFolder.volume"
+    assert "no volume models (it has none)" in missing.message
+    fixed = template(volumes=[{"name": "models", "configMap": {"name": "weights"}}])
+    (read_only,) = found({"template": fixed, "servedFolder": SERVED})
+    assert "cannot be written" in read_only.message

@@ -42,9 +42,18 @@ def test_no_role_has_a_wildcard_or_a_way_round_its_own_rights(name: str) -> None
         assert verb not in ("escalate", "bind", "impersonate")
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("ClusterRole ")])
+STORE_ROLE = f"ClusterRole {roles.STORE_SECRETS_ROLE}"
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("ClusterRole ") and name != STORE_ROLE])
 def test_secrets_are_read_in_the_operators_own_namespace_only(name: str) -> None:
     assert all(resource != "secrets" for _, resource, _ in rights(ALL[name]["rules"]))
+
+
+def test_the_role_for_secrets_of_stores_lists_none_of_them() -> None:
+    assert set(rights(ALL[STORE_ROLE]["rules"])) == {
+        ("", "secrets", verb) for verb in ("get", "create", "patch", "delete")
+    }
 
 
 @pytest.mark.parametrize("name", [roles.GROUPS_ROLE, roles.REMOTE_MEMBERS_ROLE])

@@ -15,12 +15,14 @@ from sync_runtime.identity.files import read_folder
 from sync_runtime.identity.signing import Signer
 from sync_runtime.offline import Delta, apply
 from sync_runtime.session.catch_up import Maker, MakerSettings
-from sync_runtime.session.store_feed import StoreFeed
+from sync_runtime.session.store_feed import StoreFeed, Witness
 from sync_runtime.tensors.bits import BitTensor
+from sync_runtime.transport.messages import Head
 from sync_runtime.transport.object_store.errors import StoreAheadError
 from sync_runtime.transport.object_store.folder import FolderStore
 from sync_runtime.transport.object_store.publisher import StorePublisher
 from sync_runtime.transport.object_store.route import find_route
+from sync_runtime.transport.object_store.telling import news_of, offer_of
 from tests.support.identities import Group
 from tests.support.stores import Member, TrainerSide
 from tests.unit.session.chains import BUCKET_BYTES, LINEAGE, OTHER, Trainer, make_trainer
@@ -56,13 +58,13 @@ class Rig:
         document = replace(manifest, buckets=writer.buckets).to_json()
         writer.commit(pack_envelope(document, self.signer.sign(document)))
 
-    def feed(self, keep: int = 32) -> StoreFeed:
+    def feed(self, keep: int = 32, witness: Witness | None = None) -> StoreFeed:
         """As after a start of the sidecar."""
         publisher = self.side.publisher(self.store, keep=keep)
         self.publishers.append(publisher)
         publisher.open()
         maker = Maker(self.trainer.spool, MakerSettings(self.signer.sign, lambda: BUCKET_BYTES, lambda: 2, threads=1))
-        return StoreFeed(self.trainer.spool, maker, publisher)
+        return StoreFeed(self.trainer.spool, maker, publisher, witness)
 
     def follow(self, held: VersionRef) -> tuple[str, ...]:
         """What a member that holds a version fetches, after all of it was applied to its real weights."""
@@ -145,3 +147,25 @@ def test_an_old_copy_of_a_spool_never_replaces_what_the_store_has(rig: Rig) -> N
             rig.trainer.spool.remove(stored.key)
     with pytest.raises(StoreAheadError):
         rig.feed().level()
+
+
+def test_what_goes_into_the_store_is_told_of_and_carries_the_trace_of_its_newest_version(rig: Rig) -> None:
+    told: list[tuple[VersionRef, int, int]] = []
+    line = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
+    witness = Witness(
+        lambda version: line if version.seq == 3 else "",
+        lambda version, size_bytes, objects, spent_s: told.append((version, size_bytes, objects)),
+    )
+    rig.publish(LINEAGE, 3)
+    rig.feed(witness=witness).level()
+    sizes = [rig.trainer.spool.stored(delta_key(LINEAGE, seq - 1, seq)) for seq in (1, 2, 3)]
+    assert told == [(VersionRef(LINEAGE, 3), sum(one.size_bytes for one in sizes if one is not None), 3)]
+    reader = Member.of(rig.side, rig.store, rig.folder / "reader").reader
+    pointer = reader.poll()
+    assert pointer is not None
+    (head,) = [message for message in news_of(pointer) if isinstance(message, Head)]
+    assert head.trace == line
+    last, first = pointer.lines[0].links[-1], pointer.lines[0].links[0]
+    traces = [offer_of(pointer, row, reader.manifest(pointer, row)[1], 1).trace for row in (last, first)]
+    assert traces == [line, ""]
+    reader.close()

@@ -79,3 +79,17 @@ def test_sizes_and_addresses_can_be_given() -> None:
 def test_what_cannot_be_meant_is_refused_with_a_sentence(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=r"must be|not an address"):
         from_environment(ENVIRONMENT | {name: value})
+
+
+def test_a_served_folder_needs_a_base_and_a_rollout() -> None:
+    rollout = ENVIRONMENT | {names.ENV_ROLE: "workers", names.ENV_SERVED_FOLDER: "/m/served"}
+    settings = from_environment(rollout | {names.ENV_SERVED_BASE: "/m/base"})
+    assert (settings.served_folder, settings.served_base) == (Path("/m/served"), Path("/m/base"))
+    assert settings.served_grace_s == 30
+    with pytest.raises(SettingsError, match=names.ENV_SERVED_BASE):
+        from_environment(rollout)
+    with pytest.raises(SettingsError, match="rollouts serve"):
+        from_environment(rollout | {names.ENV_ROLE: "trainer", names.ENV_SERVED_BASE: "/m/base"})
+    for wrong in ("-1", "4000", "soon"):
+        with pytest.raises(SettingsError, match="seconds"):
+            from_environment(rollout | {names.ENV_SERVED_BASE: "/m/base", names.ENV_SERVED_GRACE: wrong})

@@ -47,6 +47,15 @@ def test_a_member_finds_itself_and_its_things_beside_the_file(tmp_path: Path) ->
     assert (settings.role, settings.region, settings.cluster) == ("rollout", "eu", names.LOCAL_CLUSTER)
     assert settings.identity_dir == tmp_path / "certs/eu-1"
     assert settings.spool_dir == tmp_path / "state/eu-1/spool"
+    assert settings.served_folder is None
+
+
+def test_a_served_folder_and_its_base_lie_beside_the_file(tmp_path: Path) -> None:
+    served = 'name = "eu-1"\nservedFolder = "served"\nservedBase = "base"\nservedGraceSeconds = 3'
+    path = write(tmp_path, GROUP.replace('name = "eu-1"', served))
+    settings = settings_of(load_group(path), "eu-1", path)
+    assert (settings.served_folder, settings.served_base) == (tmp_path / "served", tmp_path / "base")
+    assert settings.served_grace_s == 3
 
 
 def test_the_plan_is_the_one_an_operator_would_write(tmp_path: Path) -> None:
@@ -80,6 +89,7 @@ def test_all_members_of_a_group_agree_on_its_uid_without_a_server(tmp_path: Path
         (("127.0.0.1:7443", "127.0.0.1:0"), r"members\[0\].listen: must be an address that others can dial"),
         (("127.0.0.1:7443", "my host:7443"), r"members\[0\].listen: must be an address"),
         (('name = "eu-1"', 'name = "eu-1"\ncontrol = "7480"'), r"members\[2\].control: must be an address"),
+        (('name = "eu-1"', 'name = "eu-1"\nservedFolder = "served"'), r"members\[2\].servedFolder: .* `servedBase`"),
     ],
 )
 def test_a_file_that_cannot_work_is_refused_in_a_sentence(

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from sync_runtime.offline.served.copies import NOTE, Readers, readers_of
 from sync_runtime.offline.served.folder import CURRENT, ServedFolder
 from sync_runtime.tensors.bits import BitTensor
 from tests.support.checkpoints import save_file, save_folder
+from tests.support.children import REPOSITORY
 from tests.support.interop import read_state
 from tests.support.states import next_state, same_bits, small_state
 
@@ -124,6 +127,26 @@ def test_readers_are_seen_whoever_they_are(tmp_path: Path) -> None:
     assert readers_of(folder) is Readers.NOBODY
     for handle in (child_in, child_out, parent_in, parent_out):
         os.close(handle)
+
+
+def test_a_reader_that_comes_while_it_is_looked_for_ends_nobody(tmp_path: Path) -> None:
+    shard = next(save_folder(tmp_path / "copy", small_state()).glob("*.safetensors"))
+    program = (
+        "import fcntl, os, subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from sync_runtime.offline.served import copies\n"
+        "real, path, ends = fcntl.fcntl, sys.argv[1], []\n"
+        "come = f'import os; os.open({path!r}, os.O_RDONLY | os.O_NONBLOCK)'\n"
+        "def looked(handle, command, what):\n"
+        "    found = real(handle, command, what)\n"
+        "    if (command, what) == (fcntl.F_SETLEASE, fcntl.F_WRLCK):\n"
+        "        ends.append(subprocess.run([sys.executable, '-c', come], stderr=subprocess.DEVNULL).returncode)\n"
+        "    return found\n"
+        "fcntl.fcntl = looked\n"
+        "copies.readers_of(Path(path).parent)\n"
+        "assert 1 in ends, 'nobody met the lease'\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(shard)], cwd=REPOSITORY, check=False).returncode == 0
 
 
 def test_where_readers_cannot_be_seen_a_fresh_copy_is_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def fetch(answer: Callable[[Asking], None], library: Library | None = None) -> A
         task = asyncio.create_task(asking.fetch(cast("Any", library or Library()), BLOCKS, [0, 2]))
         await asyncio.sleep(0)
         answer(asking)
-        found = await asyncio.wait_for(task, 2)
+        found = await asyncio.wait_for(task, 10)
         assert not asking.is_arriving
         return found
 

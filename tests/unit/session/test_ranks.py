@@ -101,9 +101,21 @@ def test_a_rank_that_sends_what_is_not_its_own_is_refused(data: bytes, sentence:
         fed(data)
 
 
-def test_ranks_code_fast() -> None:
-    with pytest.raises(FormatError, match="coded fast"):
-        header_of(Owners(BLOCKS, EVEN), "tight")
+def test_ranks_code_what_needs_no_look_at_whole_objects() -> None:
+    with pytest.raises(FormatError, match="coded fast or tight"):
+        header_of(Owners(BLOCKS, EVEN), "auto")
+
+
+def test_ranks_code_tight_under_the_same_tables() -> None:
+    owners, tables = Owners(BLOCKS, EVEN), b"tables of 16 byt"
+    header = header_of(owners, "tight", tables)
+    feed = RecordFeed(0, header, owners, tables)
+    feed.feed(memoryview(pack_header(header) + tables[:3]))
+    feed.feed(memoryview(tables[3:] + END_RECORD))
+    feed.finish()
+    other = RecordFeed(0, header, owners, tables)
+    with pytest.raises(FormatError, match="other tables"):
+        other.feed(memoryview(pack_header(header) + tables[::-1]))
 
 
 @pytest.mark.parametrize(

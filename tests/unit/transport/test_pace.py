@@ -86,6 +86,17 @@ def test_a_remembered_rate_counts_as_settled_until_a_payload_beats_it() -> None:
     assert peak.headroom == pace.UNSETTLED_HEADROOM
 
 
+def test_a_lossy_link_gets_room_for_what_is_sent_again_up_to_a_limit() -> None:
+    peak = PeakRate()
+    peak.remember(1e7)
+    peak.loss = pace.SMALL_LOSS
+    assert peak.headroom == pace.SETTLED_HEADROOM
+    peak.loss += 0.005
+    assert peak.headroom == pytest.approx(pace.SETTLED_HEADROOM + 0.005 * pace.LOSS_ROOM)
+    peak.loss = 0.3
+    assert peak.headroom == pace.MAX_LOSS_HEADROOM
+
+
 def test_what_waits_unsent_is_twenty_milliseconds_within_limits() -> None:
     assert pace.unsent_bytes(1e6, 4) == pace.MIN_UNSENT_BYTES
     assert pace.unsent_bytes(1e8, 4) == 500_000

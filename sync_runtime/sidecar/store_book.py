@@ -1,0 +1,108 @@
+"""What one sidecar did with its object store, and what is wrong with it: for the report, for metrics and for traces.
+
+Written by the threads that put and fetch, read by the sidecar's loop. Knows no store: it is told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
+
+from sync_runtime.bucket.keys import ObjectKey, VersionRef
+from sync_runtime.contract.figures import runtime as figures
+from sync_runtime.contract.reports import StoreReport, Trouble
+from sync_runtime.contract.traces import ATTR_BYTES, ATTR_CODEC, ATTR_PEER, FETCH, PUT
+from sync_runtime.control.exposition import Reading
+from sync_runtime.telemetry.surface import Attributes
+from sync_runtime.transport.object_store.parent import STORE_NAME
+
+Way = Literal["put", "fetched"]
+OnStage = Callable[[VersionRef, str, int, Attributes], None]
+"""Told of a version, a stage, microseconds and attributes; on any thread."""
+
+_UNNAMED: Final = "StoreUnavailable"
+"""A store that is away has no error type of its own: it is the root of them."""
+_MESSAGE_LENGTH: Final = 200
+
+
+def reason_of(error: Exception) -> str:
+    """The error's type in one word: `StoreDenied`."""
+    word = type(error).__name__.removesuffix("Error")
+    return _UNNAMED if word == "Store" else word
+
+
+class StoreBook:
+    """Thread-safe."""
+
+    def __init__(self, way: Way, on_stage: OnStage) -> None:
+        self._way, self._on_stage = way, on_stage
+        self._lock = threading.Lock()
+        self._was_tried = False
+        self._seq: int | None = None
+        self._objects = self._bytes = 0
+        self._busy_s = 0.0
+        self._rate: int | None = None
+        self._trouble: tuple[str, str] | None = None
+        self._failures: Counter[str] = Counter()
+
+    def fine(self, seq: int | None) -> None:
+        """A turn at the store ended well; the newest version in it, where there is one."""
+        with self._lock:
+            self._was_tried, self._trouble = True, None
+            self._seq = self._seq if seq is None else seq
+
+    def failed(self, error: Exception) -> None:
+        """A turn at the store failed, after all repetitions."""
+        with self._lock:
+            self._was_tried = True
+            self._trouble = (reason_of(error), str(error))
+            self._failures[reason_of(error)] += 1
+
+    def put(self, version: VersionRef, size_bytes: int, objects: int, spent_s: float) -> None:
+        """Versions up to this one are visible in the store."""
+        self._count(size_bytes, objects, spent_s)
+        self._on_stage(version, PUT, int(spent_s * 1e6), {ATTR_BYTES: size_bytes, ATTR_PEER: STORE_NAME})
+
+    def fetched(self, key: ObjectKey, size_bytes: int, spent_s: float) -> None:
+        """All of an object came, and is proved."""
+        self._count(size_bytes, 1, spent_s)
+        attributes: Attributes = {ATTR_BYTES: size_bytes, ATTR_PEER: STORE_NAME, ATTR_CODEC: key.codec}
+        self._on_stage(key.target, FETCH, int(spent_s * 1e6), attributes)
+
+    def report(self) -> StoreReport | None:
+        """For the operator; None until the store was tried."""
+        with self._lock:
+            if not self._was_tried:
+                return None
+            trouble = self._trouble
+            return StoreReport(
+                seq=self._seq,
+                objects=self._objects,
+                rate_bits_per_second=self._rate,
+                trouble=None if trouble is None else Trouble(reason=trouble[0], message=trouble[1][:_MESSAGE_LENGTH]),
+            )
+
+    def readings(self) -> Iterator[Reading]:
+        """For metrics."""
+        with self._lock:
+            found = [
+                Reading(figures.STORE_OBJECTS, self._objects, (self._way,)),
+                Reading(figures.STORE_BYTES, self._bytes, (self._way,)),
+                Reading(figures.STORE_SECONDS, self._busy_s, (self._way,)),
+                *(Reading(figures.STORE_FAILURES, count, (word,)) for word, count in sorted(self._failures.items())),
+            ]
+            if self._seq is not None:
+                found.insert(0, Reading(figures.STORE_SEQ, self._seq))
+            if self._was_tried:
+                found.insert(0, Reading(figures.STORE_UP, float(self._trouble is None)))
+        yield from found
+
+    def _count(self, size_bytes: int, objects: int, spent_s: float) -> None:
+        with self._lock:
+            self._objects += objects
+            self._bytes += size_bytes
+            self._busy_s += spent_s
+            if spent_s > 0 and size_bytes:
+                self._rate = min(int(8 * size_bytes / spent_s), 2**53 - 1)
