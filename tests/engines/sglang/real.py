@@ -86,12 +86,12 @@ def serialized(named_tensors: list[tuple[str, torch.Tensor]]) -> bytes:
     """As a client does it, which is another process: in a worker's, SGLang replaces how tensors are reduced."""
     replaced = reductions.reduce_tensor
     reductions.reduce_tensor = getattr(reductions, "_reduce_tensor_original", replaced)
-    reductions.init_reductions()
+    reductions.init_reductions()  # type: ignore[no-untyped-call]
     try:
         found: bytes = MultiprocessingSerializer.serialize(named_tensors)
     finally:
         reductions.reduce_tensor = replaced
-        reductions.init_reductions()
+        reductions.init_reductions()  # type: ignore[no-untyped-call]
     return found
 
 
