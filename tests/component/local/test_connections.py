@@ -167,7 +167,7 @@ def test_bytes_that_are_no_frame_end_the_connection(server: ServerThread, handle
 @pytest.mark.parametrize(
     ("hello", "sentence"),
     [
-        (m.Hello((2, 3), "publisher", 0, 1, 1, "sidecar", ""), "update the older one"),
+        (m.Hello((98, 99), "publisher", 0, 1, 1, "sidecar", ""), "update the older one"),
         (m.Hello((1,), "publisher", 4, 2, 1, "sidecar", ""), "rank 4"),
     ],
 )
