@@ -132,8 +132,9 @@ def wait_for_account(region: RegionHandle, namespace: str) -> None:
 
 def restrict(pod_template: dict[str, Any]) -> None:
     """What a user adds whose namespace is restricted."""
-    pod_template["spec"]["securityContext"] = RESTRICTED_POD
-    for container in pod_template["spec"]["containers"]:
+    spec = pod_template["spec"]
+    spec["securityContext"] = RESTRICTED_POD
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
         container["securityContext"] = RESTRICTED
 
 
