@@ -82,6 +82,15 @@ class TrainerSide:
         settings = PublishSettings(keep_versions=keep, streams=streams, patience=patience)
         return StorePublisher(store, self.identity(), self.trusted(), Seal(GROUP_UID, key), settings)
 
+    def begun(
+        self, store: Objects, *, key: bytes | None = None, keep: int = 32, patience: Patience = QUICK, streams: int = 4
+    ) -> StorePublisher:
+        """A publisher with its first version in the store."""
+        publisher = self.publisher(store, key=key, keep=keep, patience=patience, streams=streams)
+        publisher.open()
+        self.begin(publisher)
+        return publisher
+
     def make_object(self, key: ObjectKey, size_bytes: int = 200_000) -> StoredObject:
         """The object of a key, from the spool or made now."""
         known = self.spool.stored(key)

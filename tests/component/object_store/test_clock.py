@@ -72,9 +72,7 @@ def test_a_reader_whose_clock_is_weeks_off_trusts_nothing_and_goes_on_when_it_is
     tmp_path: Path, trainer: TrainerSide
 ) -> None:
     store = FolderStore(tmp_path / "store")
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     ahead = [datetime.timedelta(days=20)]
     settings = ReadSettings(now=lambda: utc_now() + ahead[0])
     reader = StoreReader(store, GROUP_UID, trainer.trusted(), Seal(GROUP_UID), settings=settings)

@@ -79,9 +79,7 @@ def test_versions_arrive_through(
 def test_a_store_that_is_away_is_an_error_and_the_version_is_published_later(
     proxy: FaultProxy, faulty: RemoteStore, trainer: TrainerSide, member: Member
 ) -> None:
-    publisher = trainer.publisher(faulty, patience=IMPATIENT)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(faulty, patience=IMPATIENT)
     trainer.publish(publisher, 1)
     proxy.choose = lambda method, path, count: Fault("status", 503)
     with pytest.raises(StoreError):
@@ -172,9 +170,7 @@ def test_two_trainers_that_publish_at_once_leave_one_story(
     for seq in range(1, 12):
         trainer.link(seq)
         successor.link(seq)
-    old = trainer.publisher(plain)
-    old.open()
-    trainer.begin(old)
+    old = trainer.begun(plain)
     published: dict[int, int] = {1: 0, 2: 0}
     ends: dict[int, Exception] = {}
 
@@ -210,9 +206,7 @@ def test_rotated_credentials_are_read_again(tmp_path: Path, trainer: TrainerSide
     with s3_server(tmp_path) as running:
         port = running.port
         store = RemoteStore(running.url, "p", running.credentials)
-        publisher = trainer.publisher(store, patience=IMPATIENT)
-        publisher.open()
-        trainer.begin(publisher)
+        publisher = trainer.begun(store, patience=IMPATIENT)
     with s3_server(tmp_path, port=port, secret="another-secret-key"):
         write_credentials(running.credentials)  # the Secret has not been rotated here yet
         with pytest.raises(StoreDeniedError):

@@ -19,9 +19,7 @@ from tests.support.stores import LINEAGE, Member, TrainerSide
 def test_a_collector_leaves_alone_what_its_own_process_is_putting(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     publisher._uploads.put(trainer.link(1))  # whole, and no pointer names it yet
     assert publisher.collect() == 0
     trainer.publish(publisher, 1)
@@ -34,9 +32,7 @@ def test_a_collector_leaves_alone_what_its_own_process_is_putting(
 def test_a_process_that_was_replaced_removes_nothing_of_its_successor(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    replaced = trainer.publisher(store)
-    replaced.open()
-    trainer.begin(replaced)
+    replaced = trainer.begun(store)
     successor = trainer.publisher(store)  # the same trainer, started again: the same term
     successor.open()
     successor._uploads.put(trainer.link(1))
@@ -52,9 +48,7 @@ def test_a_process_that_was_replaced_removes_nothing_of_its_successor(
 def test_a_signed_manifest_of_another_state_than_the_pointer_names_is_refused(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     row = trainer.publish(publisher, 1, 2).lines[0].links[0]
     manifest = parse_manifest(open_envelope(trainer.link(1).envelope)[0])
     elsewhere = replace(manifest.target, digest=manifest.target.digest.plus(Digest(1, 1)))

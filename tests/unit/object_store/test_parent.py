@@ -130,9 +130,7 @@ def test_a_session_follows_a_store_as_it_follows_a_parent(
 ) -> None:
     async def scene() -> None:
         async with MemberSide(trainer, store, tmp_path / "member") as member:
-            publisher = trainer.publisher(store)
-            publisher.open()
-            trainer.begin(publisher)
+            publisher = trainer.begun(store)
             for seq in (1, 2, 3):
                 trainer.publish(publisher, seq)
                 await member.until(lambda seq=seq: member.engine.version == VersionRef(LINEAGE, seq))  # type: ignore[misc]
@@ -146,9 +144,7 @@ def test_a_session_follows_a_store_as_it_follows_a_parent(
 
 def test_one_that_is_behind_takes_skip_deltas(store: FolderStore, trainer: TrainerSide, tmp_path: Path) -> None:
     async def scene() -> None:
-        publisher = trainer.publisher(store)
-        publisher.open()
-        trainer.begin(publisher)
+        publisher = trainer.begun(store)
         for seq in range(1, 10):
             trainer.publish(publisher, seq, size_bytes=1000)
             trainer.add_skips(publisher)
@@ -164,9 +160,7 @@ def test_buckets_of_an_earlier_life_are_not_fetched_again(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        publisher = trainer.publisher(store)
-        publisher.open()
-        trainer.begin(publisher)
+        publisher = trainer.begun(store)
         trainer.publish(publisher, 1)
         with Spool.open(tmp_path / "member", max_bytes=1 << 30, max_versions=100) as before:
             receiver = before.receive(delta_key(LINEAGE, 0, 1))
@@ -185,9 +179,7 @@ def test_whoever_has_no_version_is_given_the_anchor_and_what_follows(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        publisher = trainer.publisher(store)
-        publisher.open()
-        trainer.begin(publisher)
+        publisher = trainer.begun(store)
         trainer.publish(publisher, 1)
         publisher.add_anchor(trainer.make_object(anchor_key(1)))
         trainer.publish(publisher, 2)
@@ -204,9 +196,7 @@ def test_what_the_store_has_lost_is_said_and_comes_when_it_is_back(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        publisher = trainer.publisher(store)
-        publisher.open()
-        trainer.begin(publisher)
+        publisher = trainer.begun(store)
         trainer.publish(publisher, 1)
         sha256 = trainer.link(1).read(1)[2].hex()
         (path,) = (tmp_path / "store").rglob(sha256)
@@ -226,9 +216,7 @@ def test_a_trainer_that_was_replaced_is_not_followed_again(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        old = trainer.publisher(store)
-        old.open()
-        trainer.begin(old)
+        old = trainer.begun(store)
         trainer.publish(old, 1)
         before = (tmp_path / "store" / "latest").read_bytes()
         successor = TrainerSide.make(tmp_path, term=2, incarnation="ef" * 16, group=trainer.group)

@@ -67,9 +67,7 @@ def test_a_member_gets_every_version_bit_for_bit(store: FolderStore, trainer: Tr
 def test_a_version_is_invisible_until_the_pointer_names_it(
     store: FolderStore, trainer: TrainerSide, member: Member
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1)
     publisher._uploads.put(trainer.link(2))  # everything of version 2 but the pointer
     assert member.follow() == (delta_key(LINEAGE, 0, 1),)
@@ -77,9 +75,7 @@ def test_a_version_is_invisible_until_the_pointer_names_it(
 
 
 def test_any_lag_costs_few_objects(store: FolderStore, trainer: TrainerSide, member: Member) -> None:
-    publisher = trainer.publisher(store, keep=100)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store, keep=100)
     for seq in range(1, 41):
         trainer.publish(publisher, seq, size_bytes=1000)
         trainer.add_skips(publisher)
@@ -94,9 +90,7 @@ def test_any_lag_costs_few_objects(store: FolderStore, trainer: TrainerSide, mem
 def test_what_is_sealed_shows_nothing_and_opens_for_the_group_alone(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store, key=KEY)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store, key=KEY)
     trainer.publish(publisher, 1)
     contents = [path.read_bytes() for path in files(tmp_path)]
     assert contents
@@ -123,9 +117,7 @@ def test_a_reader_with_a_key_takes_nothing_that_is_not_sealed(store: FolderStore
 def test_a_sealed_object_under_another_key_does_not_open(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store, key=KEY)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store, key=KEY)
     pointer = trainer.publish(publisher, 1, 2)
     first, second = (
         tmp_path / "store" / object_path(row.place, row.key) for row in pointer.lines[0].links
@@ -140,9 +132,7 @@ def test_a_sealed_object_under_another_key_does_not_open(
 def test_a_damaged_bucket_is_never_kept(
     store: FolderStore, trainer: TrainerSide, member: Member, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1)
     name = trainer.link(1).read(1)[2].hex()
     (path,) = (path for path in files(tmp_path) if path.name == name)
@@ -161,9 +151,7 @@ def test_a_damaged_bucket_is_never_kept(
 def test_what_is_gone_from_the_store_is_named(
     store: FolderStore, trainer: TrainerSide, member: Member, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1)
     name = trainer.link(1).read(1)[2].hex()
     next(path for path in files(tmp_path) if path.name == name).unlink()
@@ -176,9 +164,7 @@ def test_what_is_gone_from_the_store_is_named(
 def test_a_new_trainer_takes_over_and_fences_the_old_one_off(
     store: FolderStore, trainer: TrainerSide, member: Member, tmp_path: Path
 ) -> None:
-    old = trainer.publisher(store)
-    old.open()
-    trainer.begin(old)
+    old = trainer.begun(store)
     trainer.publish(old, 1)
     successor = TrainerSide.make(tmp_path, term=2, incarnation="ef" * 16, group=trainer.group)
     new = successor.publisher(store)
@@ -210,9 +196,7 @@ def test_two_trainers_of_one_term_do_not_both_publish(store: FolderStore, traine
 
 
 def test_a_spool_that_is_an_old_copy_is_told_so(store: FolderStore, trainer: TrainerSide) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1, 2, 3)
     with pytest.raises(StoreAheadError, match="old copy"):
         trainer.publish(publisher, 2)
@@ -247,9 +231,7 @@ def test_a_pointer_that_no_trainer_signed_is_refused(store: FolderStore, trainer
 def test_an_older_pointer_that_comes_back_changes_nothing(
     store: FolderStore, trainer: TrainerSide, member: Member, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1)
     before = (tmp_path / "store" / "latest").read_bytes()
     trainer.publish(publisher, 2)
@@ -268,9 +250,7 @@ def test_an_older_pointer_that_comes_back_changes_nothing(
 def test_a_pointer_that_was_deleted_is_put_again(
     store: FolderStore, trainer: TrainerSide, member: Member, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1)
     (tmp_path / "store" / "latest").unlink()
     assert member.reader.poll() is None
@@ -283,9 +263,7 @@ def test_a_pointer_that_was_deleted_is_put_again(
 def test_a_new_lineage_is_reached_by_its_way_or_by_an_anchor(
     store: FolderStore, trainer: TrainerSide, member: Member, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     trainer.publish(publisher, 1, 2, 3)
     member.follow()
     way = trainer.make_object(way_key(VersionRef(LINEAGE, 3), NEXT_LINEAGE, 1))
@@ -318,9 +296,7 @@ def test_a_new_lineage_is_reached_by_its_way_or_by_an_anchor(
 def test_retention_keeps_what_a_kept_version_needs_and_nothing_else(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store, keep=4)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store, keep=4)
     for seq in range(1, 21):
         trainer.publish(publisher, seq, size_bytes=1000)
         trainer.add_skips(publisher)
@@ -340,9 +316,7 @@ def test_retention_keeps_what_a_kept_version_needs_and_nothing_else(
 def test_garbage_of_a_dead_process_goes_and_what_is_needed_stays(
     store: FolderStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    dead = trainer.publisher(store)
-    dead.open()
-    trainer.begin(dead)
+    dead = trainer.begun(store)
     trainer.publish(dead, 1)
     dead._uploads.put(trainer.link(2))  # it died before the pointer moved
     store.put(temporary_path(f"places/{dead.place}/x", "0011223344556677"), b"half a file")

@@ -75,9 +75,7 @@ def test_a_successor_does_not_undo_a_version_that_it_read_too_early(
     trainer: TrainerSide, tmp_path: Path, hashes: bool, torn: int
 ) -> None:
     store = TornStore(tmp_path / "store", hashes=hashes)
-    old = trainer.publisher(store)
-    old.open()
-    trainer.begin(old)
+    old = trainer.begun(store)
     trainer.publish(old, 1, size_bytes=1000)
     successor = TrainerSide.make(tmp_path, term=2, incarnation="ef" * 16, group=trainer.group)
     new = successor.publisher(store)
@@ -93,9 +91,7 @@ def test_a_successor_does_not_undo_a_version_that_it_read_too_early(
 def test_a_reader_does_not_wait_for_the_change_after_the_one_it_missed(
     store: TornStore, trainer: TrainerSide, tmp_path: Path
 ) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     member = Member.of(trainer, store, tmp_path / "member")
     member.follow()
     trainer.publish(publisher, 1, size_bytes=1000)
@@ -108,9 +104,7 @@ def test_a_reader_does_not_wait_for_the_change_after_the_one_it_missed(
 
 
 def test_a_pointer_that_never_settles_is_tried_later(store: TornStore, trainer: TrainerSide, tmp_path: Path) -> None:
-    publisher = trainer.publisher(store)
-    publisher.open()
-    trainer.begin(publisher)
+    publisher = trainer.begun(store)
     member = Member.of(trainer, store, tmp_path / "member")
     original, flip = store.get, iter(range(10_000))
 
