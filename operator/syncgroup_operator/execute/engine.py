@@ -302,7 +302,7 @@ class Engine:
 
     def _woken(self, key: GroupKey, why: str, after_s: float = 0.0) -> None:
         self._reactions.woken(key, why)
-        self.queue.wake(key, after_s, urgent=why == SPEC)
+        self.queue.wake(key, after_s, urgent=self._reactions.is_urgent(key))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

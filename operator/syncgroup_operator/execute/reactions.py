@@ -62,11 +62,15 @@ class Reactions:
         self._timings = timings
         self._clock = clock
         self._woken: dict[GroupKey, _WakeUp] = {}
+        self._urgent: set[GroupKey] = set()
+        """Groups of which somebody asked for something, whatever else had woken them before."""
         self._judged: dict[GroupKey, dict[str, _Verdict]] = {}
         self._asking: dict[GroupKey, _Asking] = {}
 
     def woken(self, key: GroupKey, why: str) -> None:
         """Something happened to a group; the first of several counts."""
+        if why == SPEC:
+            self._urgent.add(key)
         if key not in self._woken:
             self._woken[key] = _WakeUp(why, self._clock())
 
@@ -76,8 +80,7 @@ class Reactions:
 
     def is_urgent(self, key: GroupKey) -> bool:
         """Whether somebody asked for something since its last pass."""
-        wake_up = self._woken.get(key)
-        return wake_up is not None and wake_up.why == SPEC
+        return key in self._urgent
 
     def judged(self, key: GroupKey, member: str) -> None:
         """A member was judged lost and shall have a successor."""
@@ -88,7 +91,8 @@ class Reactions:
     @contextlib.contextmanager
     def timed(self, key: GroupKey, waits: Callable[[], bool]) -> Iterator[None]:
         """One pass: what it sends is timed. `waits` says afterwards whether it did not come to look at anything."""
-        wake_up = self._woken.pop(key, None)
+        wake_up, urgent = self._woken.pop(key, None), key in self._urgent
+        self._urgent.discard(key)
         asking = self._asking.setdefault(key, _Asking())
 
         def sent(verb: str, kind: str, name: str) -> Callable[[], None]:
@@ -110,10 +114,13 @@ class Reactions:
                 self._asking.pop(key, None)
             if wake_up is not None and waits():
                 self._woken[key] = wake_up  # the first of several: it is older than what came meanwhile
+                if urgent:
+                    self._urgent.add(key)
 
     def forget(self, key: GroupKey) -> None:
         """The group is gone."""
         self._woken.pop(key, None)
+        self._urgent.discard(key)
         self._judged.pop(key, None)
         self._asking.pop(key, None)
 

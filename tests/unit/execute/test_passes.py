@@ -11,6 +11,7 @@ import pytest
 from sync_runtime.contract.names import GroupKey
 from syncgroup_operator.execute.act import pressing
 from syncgroup_operator.execute.engine import Engine
+from syncgroup_operator.execute.reactions import SPEC
 from syncgroup_operator.planning.diff import Action, Apply, Delete
 from syncgroup_operator.planning.observation import ObjectKey
 from syncgroup_operator.settings import OperatorSettings
@@ -59,6 +60,38 @@ def test_who_lost_the_lead_while_waiting_for_a_turn_does_not_act(monkeypatch: py
         return acted
 
     assert asyncio.run(scenario()) == []
+
+
+def test_a_users_change_goes_before_what_was_merely_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> list[str]:
+        engine = Engine(OperatorSettings(kubeconfig=Path("none"), leader_election=False))
+        acted: list[str] = []
+
+        class Passes:
+            resting = SimpleNamespace(goes_on_s=lambda _key: None)
+
+            async def reconcile(self, key: GroupKey, _acted: object) -> None:
+                acted.append(key.name)
+
+            def waits(self, _key: GroupKey) -> bool:
+                return False
+
+        monkeypatch.setattr(engine, "reconciler", Passes())
+        engine.leading = True
+        names = ["seen-0", "seen-1", "changed"]
+        for name in names:
+            engine._woken(GroupKey("rl", name), "pod")
+        engine._woken(GroupKey("rl", "changed"), SPEC)
+        taken = [await engine.queue.take() for _ in names]
+        assert taken[0] is not None
+        assert taken[0].name == "changed"  # first from the queue
+        async with engine._turns.taken():
+            others = [asyncio.create_task(engine._one(key)) for key in reversed(taken) if key is not None]
+            await asyncio.sleep(0)
+        await asyncio.gather(*others)
+        return acted  # and first in turn, though it asked last
+
+    assert asyncio.run(scenario())[0] == "changed"
 
 
 def test_passes_that_wait_for_nothing_let_the_watches_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,14 @@ def test_only_what_somebody_asked_for_is_urgent() -> None:
     reactions = Reactions(Timings(), Clock())
     reactions.woken(KEY, "pod")
     assert not reactions.is_urgent(KEY)
-    reactions.forget(KEY)
-    reactions.woken(KEY, SPEC)
+    reactions.woken(KEY, SPEC)  # before the pass that the pod had caused
     assert reactions.is_urgent(KEY)
+    with reactions.timed(KEY, lambda: True):
+        assert not reactions.is_urgent(KEY)
+    assert reactions.is_urgent(KEY)  # the pass only waited: what was asked for is still to do
+    with reactions.timed(KEY, lambda: False):
+        pass
+    assert not reactions.is_urgent(KEY)
+    reactions.woken(KEY, SPEC)
+    reactions.forget(KEY)
+    assert not reactions.is_urgent(KEY)
