@@ -35,6 +35,15 @@ def disk_errors(what: str) -> Iterator[None]:
         raise SpoolError(f"{what} failed: {os.strerror(error.errno or 0)}") from error
 
 
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder durable; raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_at(handle: int, data: bytes | memoryview, offset: int) -> None:
     """Writes all of the bytes at an offset; raises OSError."""
     rest = memoryview(data)

@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from sync_runtime.bucket.durable import sync_folder
 from sync_runtime.contract.base import Model
 from sync_runtime.contract.errors import ContractError
 from sync_runtime.contract.fields import DnsLabel, ListMap
@@ -134,8 +135,4 @@ def _replace_file(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from sync_runtime.bucket.durable import sync_folder
 from sync_runtime.errors import FormatError, LimitError, SettingsError
 from sync_runtime.offline.deltafile import replacing
 
@@ -48,15 +49,6 @@ def sync_file(path: Path) -> None:
     """What was written is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """So are the names in a folder."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def mapped(path: Path) -> memoryview:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sync_runtime.bucket.durable import sync_folder
 from sync_runtime.bucket.manifest import Manifest
 from sync_runtime.errors import SettingsError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState
 from sync_runtime.offline.deltafile import Delta, write_file
-from sync_runtime.offline.durable import sync_file, sync_folder
+from sync_runtime.offline.durable import sync_file
 from sync_runtime.offline.interop.model import Foreign, PatchedState
 from sync_runtime.offline.interop.registry import Format
 from sync_runtime.offline.interop.target import Export, Target, Written

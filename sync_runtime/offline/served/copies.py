@@ -18,13 +18,14 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from sync_runtime.bucket.durable import sync_folder
 from sync_runtime.delta.apply import Staging
 from sync_runtime.errors import DigestError, FormatError, WrongBaseError
 from sync_runtime.offline.anchors import read_anchor
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState, open_checkpoint
 from sync_runtime.offline.companions import companions
 from sync_runtime.offline.deltafile import Delta
-from sync_runtime.offline.durable import durable_file, read_small, sync_file, sync_folder
+from sync_runtime.offline.durable import durable_file, read_small, sync_file
 from sync_runtime.offline.interop.documents import count, field, parse_object
 from sync_runtime.offline.staging import stage
 from sync_runtime.offline.streams import state_digest

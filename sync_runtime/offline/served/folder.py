@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sync_runtime.bucket.durable import sync_folder
 from sync_runtime.errors import ChainError, FormatError, LayoutError, SpoolLockedError
 from sync_runtime.offline.checkpoints import Checkpoint, MappedState, open_checkpoint
 from sync_runtime.offline.deltafile import Delta
-from sync_runtime.offline.durable import durable_file, read_small, sync_folder
+from sync_runtime.offline.durable import durable_file, read_small
 from sync_runtime.offline.served.copies import Held, Readers, bring_forward, make_copy, read_note, readers_of, rewrite
 from sync_runtime.offline.streams import state_digest
 from sync_runtime.offline.written import stored_ties

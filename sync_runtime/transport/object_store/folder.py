@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from sync_runtime.bucket.durable import sync_folder
 from sync_runtime.transport.object_store.errors import (
     StoreConflictError,
     StoreDamagedError,
@@ -74,7 +75,7 @@ class FolderStore:
                 temporary.rename(path)
             finally:
                 temporary.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
     def swap(self, key: str, data: bytes, tag: str | None) -> str:
         """Writes under the lock, where what is there has the tag."""
@@ -136,14 +137,6 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 def _tag(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _prune(folder: Path, root: Path) -> None:
