@@ -65,9 +65,8 @@ def main() -> int:
         STAMP.unlink(missing_ok=True)
         if not (VENV / "bin" / "python").exists():
             _say("making .venv")
-            _run(
-                [program, "venv", "--quiet", "--clear", "--python", sys.executable, str(VENV)], "no .venv could be made"
-            )
+            _remove_leftovers()
+            _run([program, "venv", "--quiet", "--python", sys.executable, str(VENV)], "no .venv could be made")
         python = ["--python", str(VENV / "bin" / "python")]
         _say("installing the pinned packages of requirements/dev.txt")
         _run([program, "pip", "sync", "--quiet", "--require-hashes", *python, str(PINS)], "packages are missing")
@@ -82,6 +81,18 @@ def main() -> int:
         sys.stderr.write(f"error: {sentence_for(error)}\n")
         return 2
     return 0
+
+
+def _remove_leftovers() -> None:
+    """Clear a .venv without an interpreter: uv makes none over a folder that is not an environment.
+
+    Such a folder is the rule on a new machine: the Makefile keeps bytecode in .venv, and pip, which brings uv, writes
+    the first of it.
+    """
+    if VENV.is_symlink():
+        VENV.unlink()
+    elif VENV.exists():
+        shutil.rmtree(VENV)
 
 
 def _run(command: list[str], sentence: str) -> None:

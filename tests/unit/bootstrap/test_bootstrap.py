@@ -33,11 +33,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def uv(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A uv that writes down what it was asked for, and fails where $UV_FAILS says so."""
+    """A uv that writes down what it was asked for, and fails where $UV_FAILS says so.
+
+    As the real one, it makes no environment over a folder that holds something else.
+    """
     program = project / "bin" / "uv"
     program.parent.mkdir()
     program.write_text(
         '#!/bin/sh\necho "$1 $2" >> "$UV_CALLS"\n'
+        '[ "$1" = venv ] && [ -e .venv ] && [ ! -e .venv/pyvenv.cfg ] && { echo "not an environment" >&2; exit 2; }\n'
         '[ "$1" = venv ] && { mkdir -p .venv/bin; touch .venv/bin/python; }\n'
         'case "$1 $2" in "$UV_FAILS") printf "$UV_WORDS" >&2; exit 1;; esac\nexit 0\n'
     )
@@ -106,6 +110,23 @@ def test_known_failures_say_what_to_do(monkeypatch: pytest.MonkeyPatch, words: s
     monkeypatch.setenv("UV_WORDS", words)
     with pytest.raises(BuildError, match=sentence):
         bootstrap._run([bootstrap.uv(), "pip", "sync"], "packages are missing")
+
+
+def test_a_folder_with_nothing_but_bytecode_is_no_environment(project: Path, uv: Path) -> None:
+    """On a new machine pip, which brings uv, writes its bytecode where the Makefile says: into .venv."""
+    (project / ".venv" / "pycache" / "pip").mkdir(parents=True)
+    assert bootstrap.main() == 0
+    assert uv.read_text().splitlines()[0] == "venv --quiet"
+    assert not (project / ".venv" / "pycache").exists()
+
+
+def test_a_link_to_an_environment_that_is_gone_is_replaced(project: Path, uv: Path) -> None:
+    (project / "elsewhere").mkdir()
+    (project / ".venv").symlink_to(project / "elsewhere")
+    assert bootstrap.main() == 0
+    assert uv.exists()
+    assert not (project / ".venv").is_symlink()
+    assert (project / "elsewhere").exists()
 
 
 def test_uv_is_installed_with_pip_where_it_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
