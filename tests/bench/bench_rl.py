@@ -83,6 +83,7 @@ class Bench:
         self.report.figure(case, "lag", round(outcome.lag, 3), "versions", believable=believable)
         if account is not None:
             self.report.figure(case, "emulator_late_p99", account.late_p99_us, "us")
+            self.report.figure(case, "emulator_own_drops", account.own_drops, "packets")
             self.report.figure(case, "load", round(account.load, 2), "processes")
 
 

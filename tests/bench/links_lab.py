@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.identities import Group
-from tools.linkemu import Lab, LinkShape
+from tools.linkemu import EmulatorOptions, Lab, LinkShape
 
 BUFFERS = f"4096 131072 {64 << 20}"
 PAYLOAD_SHARE = 0.965
 """Of the link's rate, what is payload at an MTU of 1500 bytes."""
 MAX_LATE_P99_US = 5_000
+RING_FRAMES = 32_768
+"""A stream that fills a long link at 1 Gbit/s hands over a whole window at once: 12 MB, 8000 packets, per region."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,7 +48,8 @@ class Run:
 @contextmanager
 def lab_of(num_regions: int) -> Iterator[tuple[Lab, Group, Path]]:
     """A lab with the buffers that long links need, a group's certificates, and a folder."""
-    with tempfile.TemporaryDirectory(prefix="bench-links-") as folder, Lab.start(num_regions) as lab:
+    options = EmulatorOptions(ring_frames=RING_FRAMES)
+    with tempfile.TemporaryDirectory(prefix="bench-links-") as folder, Lab.start(num_regions, options=options) as lab:
         for region in lab.regions:
             for name, value in (
                 ("net.ipv4.tcp_rmem", BUFFERS),
