@@ -41,6 +41,12 @@ def _new_namespace() -> int:
     return os.open("/proc/self/ns/net", os.O_RDONLY)
 
 
+def cpu_mask(cores: set[int]) -> str:
+    """As the kernel writes it: words of 32 cores, the highest first."""
+    mask = sum(1 << core for core in cores)
+    return ",".join(f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(32 * (max(cores) // 32), -1, -32))
+
+
 def _spread_receiving() -> None:
     """Let all cores take in what the region receives; otherwise the emulator's own does it, inside every send.
 
@@ -48,12 +54,9 @@ def _spread_receiving() -> None:
     its own lateness says so.
     """
     cores = os.sched_getaffinity(0)
-    if len(cores) <= _FEW_CORES:
-        return
-    mask = sum(1 << core for core in cores)
-    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range(32 * (max(cores) // 32), -1, -32)]
-    with contextlib.suppress(OSError), open("/proc/sys/net/core/rps_default_mask", "w") as switch:
-        switch.write(",".join(words))
+    if len(cores) > _FEW_CORES:
+        with contextlib.suppress(OSError), open("/proc/sys/net/core/rps_default_mask", "w") as switch:
+            switch.write(cpu_mask(cores))
 
 
 def make_regions(names: list[str], *, veth: bool, mtu_bytes: int, pid: int) -> dict[str, int]:

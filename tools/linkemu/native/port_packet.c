@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,6 +21,9 @@
 #define PACKET_IGNORE_OUTGOING 23
 #endif
 #define BLOCK_BYTES (128u << 10)
+#define WAIT_MS 1
+#define FULL_WAIT_US 50
+#define MAX_WAITS 8u
 #define FRAME_OVERHEAD_BYTES 128u       /* the kernel's header, its address and alignment, Ethernet */
 
 static bool fail(struct port *port, const char *what, char *error)
@@ -156,7 +160,21 @@ unsigned packet_receive(struct emulator *emu, struct port *port, unsigned budget
     return taken;
 }
 
-/* Says how many packets of the batch went out; the rest is lost (the region's interface is down or full). */
+/* Waits until the region has taken in some of what it was sent: a region that receives on other cores than ours frees
+ * our send buffer when it gets to it. What the wait costs is lateness, and counted as such. */
+static bool await_room(const struct port *port, int error, unsigned *waits)
+{
+    if ((error != EAGAIN && error != ENOBUFS) || (*waits)++ == MAX_WAITS)
+        return false;
+    struct pollfd writable = {.fd = port->send_fd, .events = POLLOUT};
+    if (error == EAGAIN)
+        poll(&writable, 1, WAIT_MS);
+    else
+        usleep(FULL_WAIT_US);
+    return true;
+}
+
+/* Says how many packets of the batch went out; the rest is lost (the region's interface is down or stays full). */
 unsigned packet_send(struct emulator *emu, struct port *port)
 {
     struct mmsghdr messages[BATCH_PACKETS];
@@ -176,10 +194,12 @@ unsigned packet_send(struct emulator *emu, struct port *port)
         messages[i].msg_hdr.msg_iov = &parts[i];
         messages[i].msg_hdr.msg_iovlen = 1;
     }
-    unsigned sent = 0;
+    unsigned sent = 0, waits = 0;
     while (sent < port->batch_used) {
         int count = sendmmsg(port->send_fd, messages + sent, port->batch_used - sent, 0);
         if (count <= 0) {
+            if (count < 0 && await_room(port, errno, &waits))
+                continue;
             port->counters.device_errors++;
             break;
         }
