@@ -91,15 +91,13 @@ class PublishSession:
         if self._closed:
             raise LocalError("this publisher was closed: make a new one")
         with self._publishing, connection.streaming:
-            channel = self._opened_channel(patience_s)
             request = Publish(step, label, "fast")
-            connection.replies.recode = False
+            channel = self._sent_channel(request, patience_s)
             try:
-                self._send_version(channel, request, self._coder.encode)
                 done = connection.answer(channel, request, Published, ANSWER_TIMEOUT_S)
             except SidecarLostError as error:
                 farewell = connection.farewell(channel, FAREWELL_S) if self._ranks > 1 else None
-                raise error if farewell is None else SidecarLostError(f"{farewell}; all ranks open again") from error
+                raise _lost(error, farewell) from error
             share = self._share_of(done.digest)
             self.version = version = Version(done.lineage, done.seq, done.digest, step)
             try:
@@ -108,6 +106,27 @@ class PublishSession:
             finally:
                 self._coder.published(share)
             return version
+
+    def _sent_channel(self, request: Publish, patience_s: float) -> Channel:
+        """Sends the version, and once more to the next sidecar where the first was gone before it had all of it.
+
+        A sidecar that dies is not noticed before the first word to it. A version without its end is no version, so
+        sending it again is safe; after its end only opening anew can tell. Several ranks open again together.
+        """
+        deadline = time.monotonic() + patience_s
+        while True:
+            channel = self._opened_channel(max(0.0, deadline - time.monotonic()))
+            self._connection.replies.recode = False
+            try:
+                self._send_version(channel, request, self._coder.encode)
+            except SidecarLostError as error:
+                farewell = self._connection.farewell(channel, FAREWELL_S)
+                if self._ranks > 1:
+                    raise _lost(error, farewell) from error
+                if farewell is not None or time.monotonic() >= deadline:
+                    raise
+            else:
+                return channel
 
     def _send_version(self, channel: Channel, request: Publish, encode: Callable[[], Encoded]) -> None:
         """One of several ranks begins before it encodes: where that fails, the others hear of it."""
@@ -312,6 +331,11 @@ class PublishSession:
         self.version = Version(opened.lineage, opened.seq, opened.digest, opened.step)
         self._needs_opening = False
         self._connection.set_open(channel)
+
+
+def _lost(error: SidecarLostError, farewell: SyncError | None) -> SidecarLostError:
+    """What one of several ranks is told."""
+    return error if farewell is None else SidecarLostError(f"{farewell}; all ranks open again")
 
 
 def _finished(made: list[Encoded]) -> End:

@@ -94,6 +94,17 @@ def test_a_sidecar_that_dies_in_the_middle_of_a_publish_is_an_error_that_a_retry
         assert publisher.publish().seq == 1
 
 
+@pytest.mark.usefixtures("pair")
+def test_a_sidecar_that_was_gone_before_a_publish_began_is_waited_for(path: str) -> None:
+    weights = small_state()
+    with Publisher(weights, socket=path) as publisher:
+        train(weights)
+        connection = publisher._session._connection  # type: ignore[attr-defined]
+        with connection.changed:  # until `publish` waits, the background thread cannot tell that it is gone
+            connection.channel.close()
+            assert publisher.publish().seq == 1
+
+
 def test_a_publish_that_was_interrupted_while_it_waited_is_settled_by_opening_again(path: str, pair: Pair) -> None:
     sidecar, _ = pair
     weights = small_state()
