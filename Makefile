@@ -32,6 +32,8 @@ help: ## Show this list
 
 .PHONY: demo
 demo: setup ## The whole idea in minutes: three regions, RL over them, what breaks and heals (ARGS=--keep leaves it running)
+	@$(VENV)/python -m tools.kube build planes chart
+	@if $(VENV)/python -m tools.devcluster check --level nodes >/dev/null 2>&1; then $(VENV)/python -m tools.kube build nodes; fi
 	@$(VENV)/python -m tools.kube build jaeger || echo "the demo will have no traces"
 	@$(VENV)/python -m tools.demo $(ARGS)
 
