@@ -153,17 +153,17 @@ def test_a_forked_child_neither_uses_nor_keeps_its_parents_connection(
 def test_a_worker_that_hangs_is_noticed_though_its_process_lives(
     worker: WorkerProcess, pair: Pair, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sync_runtime.library.export_client.SILENT_S", 7.0)  # a sign of life comes every five seconds
+    monkeypatch.setattr("sync_runtime.library.export_client.SILENT_S", 10.0)  # a sign of life comes every five seconds
     state = in_files(files, small_state())
     with Publisher(state, gpu_access="CudaIpc", worker_socket=worker.socket, patience=0.1) as publisher:
-        time.sleep(8.0)  # nothing is asked of it meanwhile
+        time.sleep(11.0)  # nothing is asked of it meanwhile
         train(state)
         assert publisher.publish().seq == 1
         worker.send(signal.SIGSTOP)
         try:
             began_s = time.monotonic()
-            with pytest.raises(WorkerLostError, match="it said nothing for 7 s"):
+            with pytest.raises(WorkerLostError, match="it said nothing for 10 s"):
                 publisher.publish()
-            assert time.monotonic() - began_s < 12.0
+            assert time.monotonic() - began_s < 20.0
         finally:
             worker.send(signal.SIGCONT)
