@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from sync_runtime.errors import LocalError, SidecarLostError, SyncError
+from sync_runtime.errors import LayoutError, LocalError, SidecarLostError, SyncError
 from sync_runtime.library.replies import LATE, Replies, T
 from sync_runtime.local.channel import Channel, connect
 from sync_runtime.local.faults import to_error
@@ -59,6 +59,8 @@ class Connection:
         self._refusal: SyncError | None = None
         self._farewell: SyncError | None = None
         """What the sidecar said when it last hung up."""
+        self._misfit: LayoutError | None = None
+        """Why the weights are of no use to the group, or the group's to them; until OPENED comes."""
         self._queue: deque[Message] = deque()
         self._pid = os.getpid()
         self.streaming = threading.Lock()
@@ -93,6 +95,7 @@ class Connection:
         """OPENED has come over a connection; does nothing if that one is lost already."""
         with self.changed:
             self._open = self._was_open = self._open or channel is self._channel
+            self._misfit = None
             self.changed.notify_all()
 
     def check_process(self) -> None:
@@ -107,6 +110,11 @@ class Connection:
         """Raises LocalError where nobody receives any more."""
         if not self._thread.is_alive():
             raise LocalError("the connection to the sidecar was closed, or its thread failed: open a new one")
+
+    def check_fit(self) -> None:
+        """Raises LayoutError where this engine was turned away since its tensors are not the trainer's."""
+        if self._misfit is not None:
+            raise LayoutError(str(self._misfit))
 
     @property
     def channel(self) -> Channel:
@@ -296,6 +304,7 @@ class Connection:
         with self.changed:
             self._channel, self._open = None, False
             self._refusal = self._farewell = None if isinstance(error, SidecarLostError) else error
+            self._misfit = error if isinstance(error, LayoutError) else self._misfit
             self.changed.notify_all()
         self.replies.fail_all(SidecarLostError(f"the sidecar went away: {error}"))
         channel.close()

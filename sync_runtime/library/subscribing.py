@@ -114,6 +114,7 @@ class SubscribeSession:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.connection.changed:
             while (found := self._wanted(seq)) is None:
+                self.connection.check_fit()
                 rest_s = None if deadline is None else deadline - time.monotonic()
                 if (rest_s is not None and rest_s <= 0) or self._closed:
                     return None
@@ -124,6 +125,8 @@ class SubscribeSession:
     def activate(self, patience_s: float) -> Version | None:
         """One switch or none."""
         self.check()
+        if self._torn is None:
+            self.connection.check_fit()
         if self._torn is None and self.staging.staged is None and self._ranks == 1:
             return None
         with self._using:
@@ -136,6 +139,7 @@ class SubscribeSession:
         with self._scrubbing:
             with self._using:
                 self._mend()
+                self.connection.check_fit()
                 channel, request = self._begin_scrub()
             return self._end_scrub(channel, request, timeout_s)
 

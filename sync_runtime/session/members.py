@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 
 from sync_runtime.bucket.keys import FAST, ObjectKey, VersionRef
 from sync_runtime.bucket.spool import StoredObject
@@ -21,10 +22,11 @@ from sync_runtime.errors import (
 )
 from sync_runtime.local import messages as local
 from sync_runtime.local.link import Library
+from sync_runtime.session.fitting import Gate
 from sync_runtime.session.machine import ServiceEvent, ServiceState, service_machine
 from sync_runtime.session.position import newest_whole, next_step
 from sync_runtime.session.scrub import Scrubber, ScrubContext
-from sync_runtime.session.stager import Stager, StagerOf, is_step
+from sync_runtime.session.stager import Stager, StagerOf
 from sync_runtime.session.weights import EngineContext, EngineWeights, OpenIntake
 
 _log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class EngineSession:
         self._scrubber = Scrubber(ScrubContext(*parts, mended=self._advance, tell=self._tell))
         self._library: Library | None = None
         self._opening: OpenIntake | None = None
+        self.gate = Gate(self._stager.check_fit, context.spawn, context.changed)
         self._staging = False
         self.refused: set[ObjectKey] = set()
         """Objects that decoded to something else than their signed manifest promises; never tried again."""
@@ -105,17 +108,11 @@ class EngineSession:
             found = self._known(digest)
             if found is not None and not self._staging:
                 self._become(found)
-                self._tell(local.Known(found.lineage, found.seq, digest, self._step(found)))
-        if library is not None and self._is_contradicted():
+                self._tell(local.Known(found.lineage, found.seq, digest, self._context.step_of(found)))
+        if library is not None and self._weights.is_contradicted(self._context.versions):
             library.hang_up()  # it opens with its full digest, and that is looked up again
         self._tell_head()
         self._advance()
-
-    def _is_contradicted(self) -> bool:
-        """Whether the live weights are known as another version than a parent once said, without a signature."""
-        live, digest, versions = self._weights.live, self._weights.digest, self._context.versions
-        found = None if live is None or digest is None else versions.find(digest)
-        return found is not None and found != live and versions.digest(live) != digest
 
     def arrived(self, stored: StoredObject) -> None:
         """An object is in the spool."""
@@ -154,7 +151,7 @@ class EngineSession:
         """A message of the library."""
         match message:
             case local.Open():
-                self._opening = OpenIntake(message, self._weights.folder)
+                self._opening = OpenIntake(message, self._weights.folder, partial(self.gate.check, library))
             case local.Scrub():
                 self._since["scrub"] = time.monotonic()
                 await self._scrubber.begin(library, message)
@@ -219,7 +216,9 @@ class EngineSession:
         if found is None:
             await library.send(local.Opened(None, None, digest, None, continued=False))
         else:
-            await library.send(local.Opened(found.lineage, found.seq, digest, self._step(found), continued=True))
+            await library.send(
+                local.Opened(found.lineage, found.seq, digest, self._context.step_of(found), continued=True)
+            )
         if found is not None:
             self._become(found)
         else:
@@ -241,16 +240,11 @@ class EngineSession:
         self._context.follow()
         self._context.changed()
 
-    def _step(self, version: VersionRef) -> int | None:
-        """The trainer's number of a version, from its manifest or from a HEAD."""
-        labels = (one.facts.label for one in self._context.spool.objects() if one.key.target == version)
-        return next((int(label) for label in labels if is_step(label)), self._context.versions.step(version))
-
     def _tell_head(self) -> None:
         head, library = self._context.versions.head, self._library
         digest = self._context.versions.digest(head)
         if library is not None and head is not None and digest is not None and self._weights.digest is not None:
-            self._tell(local.Head(head.lineage, head.seq, digest, self._step(head)))
+            self._tell(local.Head(head.lineage, head.seq, digest, self._context.step_of(head)))
 
     def _tell(self, message: local.Message) -> None:
         """News for the library; one that is gone opens again and hears them then."""
@@ -262,13 +256,16 @@ class EngineSession:
 
     def _advance(self) -> None:
         """Stages the next object that leads on from here, one at a time."""
-        if self._library is None or self._weights.digest is None or self._staging or self._scrubber.is_waiting:
+        library, layout = self._library, self._weights.layout
+        if library is None or layout is None or self._staging or self._scrubber.is_waiting:
             return
-        self._leave_lineage(self._library)
+        if not self.gate.admits(library, layout):
+            return
+        self._leave_lineage(library)
         found = self._next_object()
         if found is not None:
             self._staging = True
-            self._context.spawn(self._stage(self._library, found))
+            self._context.spawn(self._stage(library, found))
 
     def _leave_lineage(self, library: Library) -> None:
         """The trainer went another way: what is staged of the lineage that ended is void, at both ends."""

@@ -194,6 +194,9 @@ class FolderStager(Stager):
         super().__init__(weights, versions)
         self._engine = engine
 
+    def check_fit(self, library: Library, layout: Layout) -> None:
+        """A folder decodes under the trainer's layout, and says what does not fit where it reads its own files."""
+
     async def stage(self, library: Library, stored: StoredObject) -> bool:
         """Brings the folder forward; True: whole weights were taken, and the live version is their target now."""
         async with self._engine.busy:

@@ -21,12 +21,14 @@ from sync_runtime.local import messages as local
 from sync_runtime.local.link import Library
 from sync_runtime.offline.anchors import anchor_header, raw_anchor_bytes, raw_record, read_anchor
 from sync_runtime.offline.deltafile import Delta
+from sync_runtime.session.fitting import Fitting
 from sync_runtime.session.lists import ListStream
 from sync_runtime.session.mirror import Mirror
 from sync_runtime.session.versions import Versions
-from sync_runtime.session.weights import EngineWeights
+from sync_runtime.session.weights import EngineWeights, is_step
 from sync_runtime.tensors.bits import gather
 from sync_runtime.tensors.blocks import BlockMap
+from sync_runtime.tensors.layout import Layout
 
 _CHUNK_BYTES = 1 << 20
 StagerOf = Callable[[EngineWeights, Versions], "Stager"]
@@ -38,12 +40,17 @@ class Stager:
 
     def __init__(self, weights: EngineWeights, versions: Versions) -> None:
         self._weights, self._versions = weights, versions
+        self._fitting = Fitting(weights.spool, versions)
         self._handing_over = asyncio.Lock()
         self.decode_us = 0
         """How long the last object took to decode; 0: the library does it, in its time for staging."""
         self._answer: asyncio.Future[None] | None = None
         self._handing: VersionRef | None = None
         self._taken: Callable[[], None] | None = None
+
+    def check_fit(self, library: Library, layout: Layout) -> None:
+        """Raises LayoutError where an engine with this layout cannot use what the trainer publishes."""
+        self._fitting.check(layout, same_blocks=library.hello.coder == "library")
 
     async def stage(self, library: Library, stored: StoredObject) -> bool:
         """Stages an object; True: whole weights were written, and the live version is its target now."""
@@ -218,11 +225,6 @@ def _differences(old: Mirror, new: Mirror) -> dict[int, StagedBlock]:
         if positions.size:
             found[block.number] = StagedBlock(positions, after[positions])
     return found
-
-
-def is_step(label: str) -> bool:
-    """Whether a manifest's label is a trainer's number."""
-    return label.isascii() and label.isdecimal() and len(label) < 16
 
 
 async def off_the_loop(chunks: Iterator[memoryview]) -> AsyncIterator[memoryview]:

@@ -45,12 +45,23 @@ class EngineContext:
     spawn: Callable[[object], None]
     """Runs a coroutine beside the rest; its failure is logged."""
 
+    def step_of(self, version: VersionRef) -> int | None:
+        """The trainer's number of a version, from its manifest or from a HEAD."""
+        labels = (one.facts.label for one in self.spool.objects() if one.key.target == version)
+        return next((int(label) for label in labels if is_step(label)), self.versions.step(version))
+
+
+def is_step(label: str) -> bool:
+    """Whether a manifest's label is a trainer's number."""
+    return label.isascii() and label.isdecimal() and len(label) < 16
+
 
 class OpenIntake:
     """OPEN of an engine on its way in: the layout's document, and behind it the state where the sidecar codes."""
 
-    def __init__(self, message: Open, folder: Path) -> None:
-        self._message, self._folder = message, folder
+    def __init__(self, message: Open, folder: Path, check: Callable[[Layout], None]) -> None:
+        """`check` raises for a layout of no use, before anything of the state is taken."""
+        self._message, self._folder, self._check = message, folder, check
         self._document = bytearray()
         self._layout: Layout | None = None
         self._state: Mirror | None = None
@@ -60,7 +71,9 @@ class OpenIntake:
         missing = self._message.layout_bytes - len(self._document)
         self._document += data[:missing]
         if self._layout is None and len(self._document) == self._message.layout_bytes:
-            self._layout = parse_layout(bytes(self._document))
+            layout = parse_layout(bytes(self._document))
+            self._check(layout)
+            self._layout = layout
             if self._message.state:
                 self._state = Mirror.create(self._folder, self._layout)
         if len(data) > missing:
@@ -92,7 +105,7 @@ class EngineWeights:
     """One engine's weights, as far as its sidecar knows them."""
 
     def __init__(self, spool: Spool) -> None:
-        self._spool = spool
+        self.spool = spool
         self.layout: Layout | None = None
         self.mirror: Mirror | None = None
         self.stages: Stages | None = None
@@ -109,7 +122,7 @@ class EngineWeights:
     @property
     def folder(self) -> Path:
         """Where mirrors lie."""
-        return self._spool.path / "mirror"
+        return self.spool.path / "mirror"
 
     @property
     def newest(self) -> VersionRef | None:
@@ -120,6 +133,11 @@ class EngineWeights:
         """An engine opened with this state."""
         self.forget()
         self.layout, self.mirror, self.digest = layout, mirror, digest
+
+    def is_contradicted(self, versions: Versions) -> bool:
+        """Whether the live weights are known as another version than a parent once said, without a signature."""
+        found = None if self.live is None or self.digest is None else versions.find(self.digest)
+        return found is not None and found != self.live and versions.digest(self.live) != self.digest
 
     def become(self, version: VersionRef) -> None:
         """A full digest proved which version the live weights are."""
@@ -181,11 +199,11 @@ class EngineWeights:
 
     def stored(self, key: ObjectKey) -> StoredObject | None:
         """An object of the spool."""
-        return self._spool.stored(key)
+        return self.spool.stored(key)
 
     def layout_of(self, stored: StoredObject) -> Layout:
         """The trainer's layout of an object; it may cut tensors otherwise than ours, but they must be the same."""
-        document = self._spool.layout(stored.facts.layout_hash)
+        document = self.spool.layout(stored.facts.layout_hash)
         own = self.layout
         if document is None or own is None:
             raise LayoutError(f"the layout of {stored.key} is not known here")

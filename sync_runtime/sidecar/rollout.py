@@ -216,9 +216,8 @@ class Rollout:
     def report(self) -> MemberReport:
         """How it is."""
         engine = self.engine
-        trouble = None
-        if engine.trouble is not None:
-            trouble = Trouble(reason=engine.trouble[0], message=engine.trouble[1][:200])
+        told = engine.gate.trouble or engine.trouble
+        trouble = None if told is None else Trouble(reason=told[0], message=told[1][:200])
         states = {
             ServiceState.STARTING: "Starting",
             ServiceState.JOINING: "Joining",

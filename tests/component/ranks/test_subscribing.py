@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from sync_runtime import Publisher, Shard, Subscriber
-from sync_runtime.errors import SyncError
+from sync_runtime.errors import LayoutError, SyncError
 from sync_runtime.local.messages import Staged
 from sync_runtime.session.members import EngineSession
 from sync_runtime.session.ranks.door import Rank
@@ -106,6 +106,27 @@ def test_a_wrong_copy_is_found_when_ranks_open(group: InsideGroup) -> None:
     found = together(*(partial(subscribed, group, one, at, 2) for at, one in enumerate(parts)))
     assert [isinstance(one, Subscriber) and one.version for one in found] == [None, None]
     together(*(one.close for one in found if isinstance(one, Subscriber)), lambda: publisher.close(0.0))
+
+
+def test_ranks_hear_that_the_trainer_cuts_otherwise(group: InsideGroup) -> None:
+    """They decode by themselves, so their blocks must be the trainer's: nothing could ever be staged."""
+    whole = whole_state()
+    publisher = Publisher(one_rank(whole, 3), socket=group.socket("trainer-0"), coder="library")
+    parts = [rank_state(whole, rank, 2, copies=True) for rank in (0, 1)]
+    found = together(*(partial(subscribed, group, one, at, 2) for at, one in enumerate(parts)))
+    subscribers = [one for one in found if isinstance(one, Subscriber)]
+    train_whole(whole, 1)
+    publisher.publish(step=1)
+    told = together(*(partial(one.wait, timeout=20.0) for one in subscribers))
+    assert [type(one) for one in told] == [LayoutError, LayoutError]
+    assert all("'v' is cut every 6 rows and 32 columns at the trainer" in str(one) for one in told)
+    told = together(*(one.activate for one in subscribers))
+    assert [type(one) for one in told] == [LayoutError, LayoutError]
+    assert all(same_part(part, whole_state()) for part in parts)
+    together(*(one.close for one in subscribers))
+    refused = together(*(partial(subscribed, group, one, at, 2) for at, one in enumerate(parts)))
+    assert [type(one) for one in refused] == [LayoutError, LayoutError]
+    publisher.close(0.0)
 
 
 def test_no_rank_switches_before_all_have_staged(group: InsideGroup, monkeypatch: pytest.MonkeyPatch) -> None:
