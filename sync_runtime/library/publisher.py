@@ -12,7 +12,7 @@ import torch
 from sync_runtime.errors import LayoutError
 from sync_runtime.library import engines
 from sync_runtime.library.coders import choose_coder, load_coder
-from sync_runtime.library.cuts import cuts_of
+from sync_runtime.library.cuts import CutEngine, Cuts, cuts_of
 from sync_runtime.library.engines import Engine
 from sync_runtime.library.export_sessions import ExportedPublishSession
 from sync_runtime.library.publishing import PublishSession
@@ -71,6 +71,8 @@ class Publisher:
         gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process extracts and encodes, through
             handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
         worker_socket: the GPU worker's socket, where there is one.
+        cuts: where tensors that this rank has whole are cut for engines of several ranks: a number of parts, each way,
+            for all large ones, or rows and columns by name. See `sync_runtime.library.cuts`.
         rank, world_size: which of how many processes this is. Every rank makes a publisher with the same sidecar, and
             every rank calls `publish`: all return the same version, or all raise.
 
@@ -82,15 +84,18 @@ class Publisher:
         self, model: Any, *, wire_dtype: torch.dtype | None = None, socket: str | None = None, timeout: float = 60.0,
         patience: float = 5.0, engine: str = "module", coder: Coder | None = None, host_snapshot: bool = False,
         rank: int = 0, world_size: int = 1, gpu_access: GpuAccess | None = None, worker_socket: str | None = None,
+        cuts: Cuts | None = None,
     ) -> None:  # fmt: skip
         attached = engines.attach(engine, model)
+        if cuts:
+            attached = CutEngine(attached, cuts)
         settings = LibrarySettings.read(socket, gpu_access=gpu_access, worker_socket=worker_socket)
         options = PublishOptions(wire_dtype, coder, host_snapshot, rank, world_size, timeout, patience)
         self._patience_s = patience
         self._cuts: Mapping[str, tuple[int, int]] = {}
         self._session: Publishing
         if settings.gpu_access == "CudaIpc":
-            if world_size > 1:
+            if world_size > 1 or cuts:
                 raise LayoutError(NO_RANKS)
             self._session = ExportedPublishSession(attached, options, settings.worker_socket)
         else:
@@ -105,7 +110,7 @@ class Publisher:
 
     @property
     def cuts(self) -> Mapping[str, tuple[int, int]]:
-        """Where ranks cut tensors: what workers that code on a GPU say to their `Subscriber`. Fit for a JSON file."""
+        """Where tensors are cut: what workers that code on a GPU are given as `cuts`. Fit for a JSON file."""
         return self._cuts
 
     def publish(self, step: int | None = None, *, label: str = "") -> Version:

@@ -132,7 +132,8 @@ class Subscriber:
         gpu_access: `"InProcess"`, or `"CudaIpc"` (experimental): a GPU worker process decodes and applies, through
             handles of the tensors. By default what `SYNCGROUP_GPU_ACCESS` says, else `"InProcess"`.
         worker_socket: the GPU worker's socket, where there is one.
-        cuts: what `Publisher.cuts` says in a trainer of several ranks, where this worker codes on a GPU.
+        cuts: where the trainer cuts tensors, for a worker that codes on a GPU: what `Publisher.cuts` says there, or the
+            number that was given to it.
         rank, world_size: which of how many processes of one engine this is. Every rank calls `activate` (and `scrub`)
             at the same safe point: all switch to the newest version that all have staged, or none does.
     """

@@ -8,11 +8,10 @@ from functools import partial
 
 import torch
 
-from sync_runtime.library.engines.coordinates import cuts
+from sync_runtime.library.cuts import cuts_by_name
 from sync_runtime.library.engines.loadplan import Plan, make_plan
 from sync_runtime.library.engines.mapped import Content, MappedEngine, Ranks
 from sync_runtime.library.engines.recording import Wanted, record, state_of
-from sync_runtime.library.shards import Shard
 from sync_runtime.tensors import layout
 from tests.support.sharded import together
 
@@ -112,7 +111,9 @@ def engine_of(
 ) -> MappedEngine:
     """An engine over the model, whose computing modules are loaded again by its own loader."""
     below = layout.MAX_TENSOR_ELEMENTS + 1 if whole_below is None else whole_below
-    content = Content(wanted_of(state), {}, 1 if ranks is None else ranks.count)
+    wanted = wanted_of(state)
+    shapes = {name: shape for name, (shape, _) in wanted.items()}
+    content = Content(wanted, {}, cuts_by_name(1 if ranks is None else ranks.count, shapes))
 
     def reload(_: Sequence[str], tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         model.load_weights(tensors)
@@ -144,14 +145,6 @@ def engines_of(models: Sequence[Fused], small: int) -> list[MappedEngine]:
     found = together(*calls)
     assert all(isinstance(one, MappedEngine) for one in found), found
     return [one for one in found if isinstance(one, MappedEngine)]
-
-
-def cut_for(state: State, ranks: int, small: int) -> dict[str, torch.Tensor | Shard]:
-    """A trainer's state in one process, cut where so many ranks look for their parts."""
-    return {
-        name: Shard(one, tuple(one.shape), step=cuts(one.shape, ranks)) if one.numel() >= small else one
-        for name, one in state.items()
-    }
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

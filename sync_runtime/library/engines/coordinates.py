@@ -92,14 +92,6 @@ def placed(copy: Copy, shape: tuple[int, ...]) -> Placed | None:
     return Placed(found, Region(copy.target.offset, (height, inner[0]), (pitch if height > 1 else inner[0], 1)))
 
 
-def cuts(shape: Sequence[int], ranks: int) -> tuple[int | None, int | None]:
-    """Rows and columns at whose multiples a tensor is cut so that so many ranks find their parts, whichever way."""
-    if ranks == 1:
-        return None, None
-    rows, cols = matrix_of(shape)
-    return -(-rows // ranks) if rows > 1 else None, -(-cols // ranks)
-
-
 def overlap(first: Region, second: Region) -> bool:
     """Whether two regions of one memory may share an element; False is certain."""
     (begin, end), (other, other_end) = first.extent, second.extent

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import torch
 
 from sync_runtime.errors import LayoutError
-from sync_runtime.library.engines.coordinates import NOWHERE, Rectangle, Region, cuts, matrix_of
+from sync_runtime.library.cuts import Cut
+from sync_runtime.library.engines.coordinates import NOWHERE, Rectangle, Region, matrix_of
 from sync_runtime.library.engines.fingerprints import bits_of, fingerprint, spoil
 from sync_runtime.library.engines.loadplan import Plan
 from sync_runtime.library.engines.recording import Wanted, region_of, state_of
@@ -42,10 +43,8 @@ class Content:
 
     wanted: Wanted
     ties: Mapping[str, str]
-    parts: int = 1
-    """Into so many parts the trainer's layout cuts large tensors, each way."""
-    steps: Mapping[str, tuple[int | None, int | None]] | None = None
-    """Where the layout cuts instead, by name."""
+    cuts: Mapping[str, Cut] = field(default_factory=dict)
+    """Where the trainer's layout is cut."""
 
 
 class MappedEngine:
@@ -87,15 +86,13 @@ class MappedEngine:
         return self._content.ties
 
     def shards(self) -> Mapping[str, Shard]:
-        """Large tensors as the layout cuts them; none where nothing is cut."""
-        if self._content.parts == 1 and not self._content.steps and self._ranks.count == 1:
-            return {}
-        found = {}
+        """Tensors as the layout cuts them, and all large ones of several ranks."""
+        found, cuts = {}, self._content.cuts
         for name, tensor in self.tensors().items():
             shape = self._content.wanted[name][0]
-            if prod(shape) >= layout.SMALL_ELEMENTS:
+            if name in cuts or (self._ranks.count > 1 and prod(shape) >= layout.SMALL_ELEMENTS):
                 mine, counted = self._held[name]
-                found[name] = Shard(tensor, shape, (mine.row, mine.col), self._step(name), counted)
+                found[name] = Shard(tensor, shape, (mine.row, mine.col), cuts.get(name, (None, None)), counted)
         return found
 
     # --- into the engine and back ------------------------------------------------------------------------------------
@@ -159,11 +156,6 @@ class MappedEngine:
     def _empty(self, name: str) -> torch.Tensor:
         shape, dtype = self._content.wanted[name]
         return torch.zeros(shape if self._is_whole(name) else (0,), dtype=dtype, device=self._device)
-
-    def _step(self, name: str) -> tuple[int | None, int | None]:
-        if self._content.steps is not None:
-            return self._content.steps.get(name, (None, None))
-        return cuts(self._content.wanted[name][0], self._content.parts)
 
     def _parameters(self) -> dict[str, torch.Tensor]:
         state = dict(state_of(self._model))

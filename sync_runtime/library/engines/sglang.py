@@ -25,6 +25,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
 
 from sync_runtime.errors import LayoutError, LocalError
+from sync_runtime.library.cuts import Cuts
 from sync_runtime.library.engines.contents import content_of
 from sync_runtime.library.engines.fingerprints import fingerprint
 from sync_runtime.library.engines.following import FAILURES, Follower, Opening, agreed, map_engine
@@ -57,8 +58,8 @@ class Request:
     """With the update that opens: the sidecar's; by default `SYNCGROUP_SOCKET`, else its place in every pod."""
     layout: str | None = None
     """With the update that opens: the trainer's layout document; by default the checkpoint's tensors."""
-    parts: int | None = None
-    """With the update that opens: how often the trainer cuts large tensors, each way; by default once per rank."""
+    cuts: Cuts | None = None
+    """With the update that opens: what `Publisher.cuts` says, or into how many parts; by default one per rank."""
     open_timeout_s: float = 60.0
     patience_s: float = 5.0
 
@@ -204,8 +205,7 @@ def mapped(
     """A rank's model under canonical names; raises LayoutError for one that cannot be followed."""
     agreed(ranks, lambda: _check(model))
     content, read = agreed(ranks, lambda: content_of(
-        Path(model_config.model_path), model_config.dtype, layout=request.layout,
-        parts=ranks.count if request.parts is None else request.parts,
+        Path(model_config.model_path), model_config.dtype, layout=request.layout, cuts=request.cuts, ranks=ranks.count,
         is_tied=getattr(model_config.hf_config, "tie_word_embeddings", False),
     ))  # fmt: skip
     repacked = list(repacked_modules(model))

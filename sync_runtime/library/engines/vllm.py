@@ -33,6 +33,7 @@ from vllm.model_executor.model_loader.reload.layerwise import (
 )
 
 from sync_runtime.errors import LayoutError, LocalError
+from sync_runtime.library.cuts import Cuts
 from sync_runtime.library.engines.contents import content_of
 from sync_runtime.library.engines.following import Follower, Opening, agreed, map_engine
 from sync_runtime.library.engines.mapped import MappedEngine, Ranks
@@ -54,8 +55,8 @@ class SyncGroupInitInfo(WeightTransferInitInfo):  # type: ignore[misc] # vLLM is
     """The sidecar's; by default what `SYNCGROUP_SOCKET` says, else its place in every pod."""
     layout: str | None = None
     """The trainer's layout document; by default the tensors of the checkpoint that the engine was loaded from."""
-    parts: int | None = None
-    """Into how many parts the trainer cuts large tensors, each way; by default one per rank of this engine."""
+    cuts: Cuts | None = None
+    """Where the trainer cuts tensors: what `Publisher.cuts` says, or into how many parts; by default one per rank."""
     coder: Coder | None = None
     timeout_s: float = 60.0
     patience_s: float = 5.0
@@ -139,8 +140,7 @@ def mapped(model: torch.nn.Module, model_config: Any, info: SyncGroupInitInfo, r
             "reaches: use a backend that sends whole tensors"
         )
     content, read = agreed(ranks, lambda: content_of(
-        Path(model_config.model), model_config.dtype, layout=info.layout,
-        parts=ranks.count if info.parts is None else info.parts,
+        Path(model_config.model), model_config.dtype, layout=info.layout, cuts=info.cuts, ranks=ranks.count,
         is_tied=getattr(model_config.hf_config, "tie_word_embeddings", False),
     ))  # fmt: skip
     repacked = list(repacked_modules(model))

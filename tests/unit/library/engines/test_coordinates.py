@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from sync_runtime.library.engines.coordinates import Copy, Rectangle, Region, cuts, overlap, placed
+from sync_runtime.library.engines.coordinates import Copy, Rectangle, Region, overlap, placed
 from sync_runtime.library.engines.recording import region_of
 
 
@@ -78,13 +78,6 @@ def test_a_tensor_beyond_two_to_the_31_is_placed_by_exact_numbers() -> None:
     assert found.rectangle == Rectangle(rows // 2, 0, rows // 2, cols)
     assert found.memory.offset == 7 * cols
     assert found.memory.extent[1] == (rows // 2 + 7) * cols
-
-
-def test_cuts_serve_rows_and_columns_alike() -> None:
-    assert cuts((8, 6), 1) == (None, None)
-    assert cuts((8, 6), 2) == (4, 3)
-    assert cuts((4, 8, 6), 4) == (8, 2)
-    assert cuts((9,), 2) == (None, 5)
 
 
 def test_neighbours_do_not_overlap() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sync_runtime.errors import LayoutError
+from sync_runtime.library.cuts import CutEngine
 from sync_runtime.library.engines.mapped import Content, MappedEngine
 from sync_runtime.library.engines.module import ModuleEngine
 from sync_runtime.library.weights import Weights
@@ -15,7 +16,6 @@ from tests.support.loaders import (
     Fused,
     bits,
     checkpoint,
-    cut_for,
     engine_of,
     engines_of,
     plan_of,
@@ -178,5 +178,5 @@ def test_a_trainer_that_cuts_alike_has_the_same_layout(monkeypatch: pytest.Monke
     monkeypatch.setattr("sync_runtime.tensors.layout.SMALL_ELEMENTS", 20)
     models = [loaded(0, rank, 2) for rank in range(2)]
     engine = engines_of(models, 20)[0]
-    cut = ModuleEngine(cut_for(checkpoint(), 2, 20))  # type: ignore[arg-type]
+    cut = CutEngine(ModuleEngine(checkpoint()), 2)
     assert Weights(cut).layout == Weights(engine, rank=0, world_size=2).layout
