@@ -182,7 +182,7 @@ class Subscriber:
     def wait(self, seq: int | None = None, *, timeout: float | None = None) -> Version | None:
         """Waits until a version is staged that is newer than the live one; with `seq`: staged or live, that or later.
 
-        Returns it, or None after `timeout` seconds.
+        Returns it, or None after `timeout` seconds. Raises `LayoutError` where the trainer's tensors are others.
         """
         return self._session.wait(seq, timeout)
 
@@ -190,8 +190,8 @@ class Subscriber:
         """Switches to the newest staged version and returns it. Call it while nothing reads the weights.
 
         Returns None, and changes nothing, where nothing is staged or a new trainer has taken over meanwhile. Raises
-        `SidecarLostError` where the sidecar is away: the weights stay as they are, and calling again later helps. If
-        this is interrupted while it writes, the next call completes it first.
+        `SidecarLostError` where the sidecar is away: the weights stay as they are, and calling again later helps; and
+        `LayoutError`, as `wait` does. If this is interrupted while it writes, the next call completes it first.
         """
         return self._session.activate(self._patience_s)
 

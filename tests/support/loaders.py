@@ -124,7 +124,7 @@ def engine_of(
 
 def ranks_of(count: int) -> list[Ranks]:
     """Ranks in threads that tell each other what they have."""
-    barrier, told = threading.Barrier(count, timeout=20), dict[int, torch.Tensor]()
+    barrier, told = threading.Barrier(count, timeout=120), dict[int, torch.Tensor]()
 
     def gather(number: int, tensor: torch.Tensor) -> list[torch.Tensor]:
         barrier.wait()

@@ -50,7 +50,9 @@ class Follower:
 
     def __init__(self, engine: MappedEngine, opening: Opening, ranks: Ranks) -> None:
         """Opens; raises SyncError in every rank where it fails in one."""
-        self._ranks, self._patience_s = ranks, opening.patience_s
+        self._engine, self._ranks, self._patience_s = engine, ranks, opening.patience_s
+        self._is_mixed = False
+        """Whether ranks have different versions, since one of them could not do its part of a switch."""
         options = SubscribeOptions(
             opening.coder, opening.auto_scrub, ranks.number, ranks.count, opening.timeout_s, opening.patience_s
         )
@@ -64,8 +66,8 @@ class Follower:
 
     @property
     def version(self) -> Version | None:
-        """What the weights are; None: no version, or half of one."""
-        return self._session.version
+        """What the weights of all ranks are; None: no version, or half of one, in this rank or another."""
+        return None if self._is_mixed else self._session.version
 
     @property
     def session(self) -> SubscribeSession:
@@ -81,9 +83,15 @@ class Follower:
             scrub: whether all weights are compared with the version afterwards.
         """
         agreed(self._ranks, lambda: self._find(seq, timeout_s))
-        agreed(self._ranks, lambda: self._switch(seq))
-        if scrub and not self._session.scrub(SCRUB_TIMEOUT_S):
-            raise LocalError("the weights are not what their version says; a repair is on its way: update again")
+        try:
+            agreed(self._ranks, lambda: self._switch(seq))
+        except FAILURES:
+            self._compare()
+            raise
+        self._compare()
+        if scrub:
+            agreed(self._ranks, self._engine.tensors)  # a rank that cannot read its weights would keep others waiting
+            agreed(self._ranks, self._scrub)
 
     def close(self) -> None:
         """Hangs up; the weights stay as they are."""
@@ -92,6 +100,17 @@ class Follower:
     def _find(self, seq: int | None, timeout_s: float) -> None:
         if seq is not None and self._session.wait(seq, timeout_s) is None:
             raise LocalError(f"version {seq} is not staged yet, and nothing was changed: ask again later")
+
+    def _compare(self) -> None:
+        """Whether all ranks have the same version: one that failed after leave was given has half of it."""
+        mine = self._session.version
+        number = -1 if mine is None else int(mine.digest[:15], 16)
+        told = self._ranks.gather(torch.tensor([number], dtype=torch.int64))
+        self._is_mixed = len({int(one[0]) for one in told}) > 1
+
+    def _scrub(self) -> None:
+        if not self._session.scrub(SCRUB_TIMEOUT_S):
+            raise LocalError("the weights are not what their version says; a repair is on its way: update again")
 
     def _switch(self, seq: int | None) -> None:
         self._session.activate(self._patience_s)
