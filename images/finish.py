@@ -62,10 +62,14 @@ def leave_out(folder: Path) -> None:
 
 
 def level_times(folder: Path) -> None:
-    """Whole seconds, the same everywhere: numba believes a loop by its source's time, and layers keep no fractions."""
+    """Whole seconds, the same everywhere: numba believes a loop by its source's time, and layers keep no fractions.
+
+    A file that is touched is copied whole into the layer in hand, so those of layers below are left as they are.
+    """
     for place, _, files in os.walk(folder):
-        for name in files:
-            os.utime(Path(place) / name, (0, 0), follow_symlinks=False)
+        for path in (Path(place) / name for name in files):
+            if path.lstat().st_mtime_ns != 0:
+                os.utime(path, (0, 0), follow_symlinks=False)
 
 
 def compile_loops() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,14 @@ SIDECAR_MODULES: Final = (
     "sync_runtime.transport.listener", "opentelemetry.exporter.otlp.proto.http.trace_exporter",
 )  # fmt: skip
 WORKER_MODULES: Final = ("torch", "triton", "sync_runtime.gpu_worker.server", "sync_runtime.codec.gpu")
+MODULE_NAME: Final = "syncgroup_selftest"
+MODULE_IN_C: Final = """
+#include <Python.h>
+static PyObject* answer(PyObject* self, PyObject* none) { return PyLong_FromLong(42); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "syncgroup_selftest", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_syncgroup_selftest(void) { return PyModule_Create(&module); }
+"""
 BROKEN: Final = (SyncError, CommandError, ImportError, OSError, ValueError, RuntimeError, AttributeError)
 
 
@@ -44,6 +53,7 @@ def steps(environment: dict[str, str]) -> Iterator[Step]:
     yield Step("tls", check_tls)
     yield Step("library", check_library)
     if environment.get(ENV_VARIANT) == CUDA:
+        yield Step("compiler", check_compiler)
         yield Step("gpu worker", check_gpu_worker)
     yield Step("root", surroundings_here)
 
@@ -80,6 +90,18 @@ def check_library() -> str:
     if found != wanted:
         raise SelfTestError("the copied library has other bytes than this one.")
     return f"it can be copied for another container ({wanted[:16]})."
+
+
+def check_compiler() -> str:
+    """A module in C, against Python's headers: what triton makes of every kernel's launcher, by its own means."""
+    build = importlib.import_module("triton.runtime.build")
+    try:
+        made = build.compile_module_from_src(src=MODULE_IN_C, name=MODULE_NAME)
+    except subprocess.CalledProcessError as error:
+        raise SelfTestError(f"triton cannot compile its launchers: `{error.cmd[0]}` said why, above.") from error
+    if made.answer() != 42:
+        raise SelfTestError("what triton's compiler makes does not work.")
+    return "triton finds a C compiler and Python's headers, and what it makes works."
 
 
 def check_gpu_worker() -> str:

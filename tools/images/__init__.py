@@ -23,7 +23,7 @@ from tools.images import daemonless
 from tools.images.catalog import IMAGES
 from tools.images.daemonless import why_impossible
 
-__all__ = ["Built", "Images", "build", "cached", "why_impossible"]
+__all__ = ["Built", "Images", "build", "cached", "ensure", "why_impossible"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,13 @@ def build() -> Images:
     for name in ("operator", "runtime"):
         builder.ensure(IMAGES[name])
     return _images()
+
+
+def ensure(name: str) -> Built:
+    """Any one image of this checkout by name, built where that was not done; raises as `build` does."""
+    builder = daemonless.Builder(_say)
+    builder.must_be_possible()
+    return Built(builder.ensure(IMAGES[name]), daemonless.reference_of(IMAGES[name]))
 
 
 def _images() -> Images:

@@ -1,8 +1,8 @@
-"""Two bases for building images without a registry, unpacked from Debian's packages: one to build on, one to run on.
+"""Bases for building images without a registry, unpacked from Debian's packages: one to build on, one to run on.
 
 The one to run on has Python, its libraries and the world's certificate authorities; no shell, no package manager. Both
-hold the same Python under the same path, so that an environment made in one works in the other. Needs root, since files
-in an image belong to root.
+hold the same Python under the same path, so that an environment made in one works in the other. A third, made when an
+image wants it, is the second with a C compiler. Needs root, since files in an image belong to root.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ from tools.errors import BuildError
 
 RUNS = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "ca-certificates", "tzdata", "netbase", "base-files")
 BUILDS = ("python3-venv", "dash", "coreutils")
+# triton compiles against Python's headers, and asks ldconfig where the driver is; the shell is for the builder.
+COMPILES = ("gcc", "libc6-dev", "libpython3-dev", "libc-bin", "dash")
 # Packages that others ask for only to be configured, or for modules of Python that nobody here imports.
 UNUSED = frozenset({
     "coreutils", "dash", "debconf", "debianutils", "dpkg", "mawk", "openssl", "perl-base", "tar", "libacl1", "libattr1",
@@ -40,6 +42,9 @@ NEWEST, GOOD_FOR_S = "newest-base", 7 * 24 * 3600.0
 MADE_BY = "1"
 """Raised when what is made here changes."""
 BUILD_REFERENCE, RUN_REFERENCE = "syncgroup.local/base-build:local", "syncgroup.local/base:local"
+COMPILER_REFERENCE = "syncgroup.local/base-compiler:local"
+NEEDED_TO_COMPILE = frozenset({"dash", "libgmp10"})
+"""What is unused elsewhere."""
 
 
 class Bases(NamedTuple):
@@ -72,9 +77,22 @@ def ensure(folder: Path) -> Bases:
         text = "\n".join([MADE_BY, *(f"{name} {version}" for name, version in (*runs, *builds))])
         found = Bases.at(folder, hashlib.sha256(text.encode()).hexdigest()[:12])
         if not found.exist():
-            _make(found, archive, runs, builds)
+            wanted = ((runs, found.run_archive, RUN_REFERENCE), (builds, found.build_archive, BUILD_REFERENCE))
+            _make(archive, wanted)
         (folder / NEWEST).write_text(f"{MADE_BY} {found.key}")
         return found
+
+
+def ensure_compiler(folder: Path, bases: Bases) -> Path:
+    """The base to run on, with a C compiler, made beside these."""
+    target = folder / f"base-compiler-{bases.key}.tar"
+    with exclusive(folder / ".base-lock"):
+        if not target.exists():
+            archive = Archive(folder / "apt")
+            packages = archive.closure((*RUNS, *COMPILES))
+            kept = [one for one in packages if one.name not in UNUSED - NEEDED_TO_COMPILE]
+            _make(archive, ((kept, target, COMPILER_REFERENCE),))
+    return target
 
 
 def _recent(folder: Path) -> Bases | None:
@@ -86,11 +104,12 @@ def _recent(folder: Path) -> Bases | None:
     return found if made_by == MADE_BY and found.exist() else None
 
 
-def _make(bases: Bases, archive: Archive, runs: list[Package], builds: list[Package]) -> None:
+def _make(archive: Archive, wanted: Sequence[tuple[list[Package], Path, str]]) -> None:
+    """Archives of these packages, each under its name."""
     with tempfile.TemporaryDirectory(prefix="syncgroup-base-") as holder:
-        fetched = archive.download([one.name for one in builds], Path(holder) / "debs")
+        names = sorted({one.name for packages, _, _ in wanted for one in packages})
+        fetched = archive.download(names, Path(holder) / "debs")
         debs = {debian.package_of(path): path for path in fetched}
-        wanted = ((runs, bases.run_archive, RUN_REFERENCE), (builds, bases.build_archive, BUILD_REFERENCE))
         for packages, target, reference in wanted:
             root = Path(holder) / target.stem
             _stage(root, packages, debs)

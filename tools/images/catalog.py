@@ -33,6 +33,8 @@ class Image:
     """Further folders and files of the checkout that it holds."""
     huge: bool = False
     """Gigabytes, for torch: built when somebody asks for it by name."""
+    compiles: bool = False
+    """Wants a C compiler where it runs."""
 
     @property
     def path(self) -> Path:
@@ -70,9 +72,15 @@ IMAGES = {
             ("sidecar.txt", "library.txt"),
             more=("images/runtime/start.py",),
             huge=True,
+            compiles=True,
         ),
         Image(
-            "examples", "examples", "images/examples/Containerfile", ("examples.txt",), more=("examples",), huge=True
+            "examples",
+            "examples",
+            "images/examples/Containerfile",
+            ("examples.txt",),
+            more=("examples", "images/examples/cpu.py"),
+            huge=True,
         ),
     )
 }

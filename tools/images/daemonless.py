@@ -87,10 +87,15 @@ class Builder:
         self.prepare()
         self._say(f"building the image {image.name}")
         bases = base.ensure(self._home)
-        for archive, name in ((bases.run_archive, "base"), (bases.build_archive, "base-build")):
+        runs_on = "base-compiler" if image.compiles else "base"
+        archives = {
+            runs_on: base.ensure_compiler(self._home, bases) if image.compiles else bases.run_archive,
+            "base-build": bases.build_archive,
+        }
+        for name, archive in archives.items():
             self._pull(archive, f"localhost/{name}:{bases.key}")
         arguments = build_arguments() | {
-            "BASE_IMAGE": f"localhost/base:{bases.key}",
+            "BASE_IMAGE": f"localhost/{runs_on}:{bases.key}",
             "BUILD_IMAGE": f"localhost/base-build:{bases.key}",
         }
         tag = f"localhost/{image.name}:built"

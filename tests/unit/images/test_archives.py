@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import tarfile
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -18,15 +19,20 @@ from tools.images import archive, container, daemonless
 from tools.images.catalog import IMAGES, ROOT
 
 
-@pytest.fixture
-def finish() -> ModuleType:
-    """The program that runs last in every build."""
-    spec = importlib.util.spec_from_file_location("finish", ROOT / "images" / "finish.py")
+def program(name: str) -> ModuleType:
+    """A program that runs in builds, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / "images" / name)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def finish() -> ModuleType:
+    """The program that runs last in every build."""
+    return program("finish.py")
 
 
 @pytest.fixture
@@ -147,6 +153,19 @@ def test_the_last_step_leaves_out_tests_and_makes_times_equal(finish: ModuleType
     assert (tmp_path / "a" / "b.py").stat().st_mtime_ns == 0
 
 
+def test_the_last_step_does_not_touch_again_what_it_has_levelled(finish: ModuleType, tmp_path: Path) -> None:
+    """Or a layer of a few files of ours would hold every file of the layers below."""
+    below, ours = tmp_path / "below.py", tmp_path / "ours.py"
+    below.touch()
+    finish.level_times(tmp_path)
+    changed_ns = below.stat().st_ctime_ns
+    time.sleep(0.02)
+    ours.touch()
+    finish.level_times(tmp_path)
+    assert ours.stat().st_mtime_ns == 0
+    assert below.stat().st_ctime_ns == changed_ns
+
+
 def test_an_archive_is_imported_by_nodes_under_our_name(tmp_path: Path) -> None:
     layout = tmp_path / "layout"
     layout.mkdir()
@@ -178,3 +197,28 @@ def test_after_our_own_packages_only_those_are_finished(tmp_path: Path, finish: 
     assert finish.places(tmp_path, ["ours"]) == [home / "ours"]
     with pytest.raises(SystemExit, match="not installed: others"):
         finish.places(tmp_path, ["ours", "others"])
+
+
+def test_of_the_gpu_s_libraries_those_stay_that_torch_loads(tmp_path: Path) -> None:
+    cpu = program("examples/cpu.py")
+    folder, loaded = tmp_path / "nvidia", frozenset({tmp_path / "nvidia/cu/lib/linked.so.1", tmp_path / "torch.so"})
+    for name in ("cu/lib/linked.so.1", "cu/lib/opened.so.1", "cu/include/a.h", "dnn/lib/opened.so.2"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("12345678")
+    (folder / "cu/lib/linked.so").symlink_to("linked.so.1")
+    (folder / "cu/lib/opened.so").symlink_to("opened.so.1")
+    (folder / "cu/headers").symlink_to("include")
+    assert cpu.size_bytes(folder) == 32
+    cpu.leave_out(folder, loaded)
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == [
+        "cu", "cu/lib", "cu/lib/linked.so", "cu/lib/linked.so.1",
+    ]  # fmt: skip
+    assert cpu.size_bytes(folder) == 8
+
+
+def test_a_torch_that_uses_none_of_the_gpu_s_libraries_beside_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia" / "a.so").touch()
+    with pytest.raises(SystemExit, match="torch loads nothing from"):
+        program("examples/cpu.py").leave_out(tmp_path / "nvidia", frozenset({tmp_path / "torch.so"}))
+    assert (tmp_path / "nvidia" / "a.so").exists()

@@ -6,6 +6,8 @@ import datetime
 import importlib
 import os
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +104,24 @@ def test_a_missing_module_fails_the_step() -> None:
 
 def test_an_image_for_gpus_is_asked_for_its_worker_too() -> None:
     plain, cuda = ([step.name for step in selftest.steps(given)] for given in ({}, {selftest.ENV_VARIANT: "cuda"}))
-    assert set(cuda) - set(plain) == {"gpu worker"}
+    assert set(cuda) - set(plain) == {"compiler", "gpu worker"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "said"),
+    [({}, 0, "triton finds a C compiler"), ({"CC": "false"}, 1, "SelfTestError: triton cannot compile its launchers")],
+)
+def test_an_image_for_gpus_must_compile_as_triton_does(
+    variables: dict[str, str], code: int, said: str, tmp_path: Path
+) -> None:
+    """In a process of its own: triton looks for its compiler once."""
+    program = "from syncgroup.selftest import *; sys.exit(run_steps([Step('c', check_compiler)], say, BROKEN))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {program}"],
+        env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)} | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
 
 
 class FakeTorch:
