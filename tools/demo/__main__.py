@@ -1,6 +1,7 @@
 """`make demo`: the whole idea in minutes, on this machine. `--keep` leaves it running, `--short` has shorter acts.
 
-The exit code is 0 only if everything that the story promises was seen.
+`--model smollm2` trains a real model in the same clusters instead, and breaks nothing. The exit code is 0 only if
+everything that the story promises was seen.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sync_runtime.telemetry.waterfall import Trace, to_svg, to_text
 from tools.demo import group, page, summary
 from tools.demo.nodes import Nodes
 from tools.demo.planes import Planes
+from tools.demo.play import Play, small_llm, tiny
 from tools.demo.stage import Record, Stage
-from tools.demo.story import FULL, SHORT, story
 from tools.demo.terminal import Terminal
 from tools.demo.watch import Watcher
 from tools.devcluster import hostcheck
 from tools.devcluster.config import Level
 from tools.devcluster.hostpython import REPOSITORY
-from tools.errors import ToolError, sentence_for
+from tools.errors import HostError, ToolError, sentence_for
 
 OUT = REPOSITORY / "build" / "demo"
 PAGE, TROUBLE = "run.html", "trouble.txt"
+STEPS = 20
 INTERRUPTED_EXIT_CODE = 130
 Place = Nodes | Planes
 
@@ -55,24 +57,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make demo", description=str(__doc__).partition("\n")[0])
     parser.add_argument("--keep", action="store_true", help="leave it running, with a kubeconfig to play with")
     parser.add_argument("--short", action="store_true", help="shorter acts; the reward need not rise")
     parser.add_argument("--plain", action="store_true", help="lines instead of a screen that redraws")
     parser.add_argument("--local", action="store_true", help="as where namespaces are forbidden: local processes")
+    parser.add_argument("--model", choices=("tiny", "smollm2"), default="tiny", help="what learns (%(default)s)")
+    parser.add_argument("--steps", type=int, help=f"of training, with smollm2 ({STEPS})")
+    parser.add_argument("--from-image", action="store_true", help="run smollm2 from the examples' image")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the page of the run (%(default)s)")
     return parser
 
 
 def _perform(options: argparse.Namespace, terminal: Terminal) -> None:
     began_s = time.monotonic()
+
+    def say(text: str) -> None:
+        terminal.say(f"• {text} …  ({time.monotonic() - began_s:.0f} s)")
+
     kind = _kind(options, terminal)
+    play = _play(options, say)
+    if play.needs_nodes and kind is Planes:
+        raise HostError(f"--model {options.model} needs real nodes; without them: examples/grpo/README.md.")
     with _folder(keep=options.keep) as folder:
-
-        def say(text: str) -> None:
-            terminal.say(f"• {text} …  ({time.monotonic() - began_s:.0f} s)")
-
-        place = kind.start(folder, say, keep=options.keep)
+        place = kind.start(folder, say, play, keep=options.keep)
         kept = False
         try:
             _show(place, options, terminal, began_s)
@@ -85,6 +93,14 @@ def _perform(options: argparse.Namespace, terminal: Terminal) -> None:
                     place.down()
     if not options.keep:
         terminal.say(f"\nAll of it is gone again. The demo took {time.monotonic() - began_s:.0f} s.")
+
+
+def _play(options: argparse.Namespace, say: Callable[[str], None]) -> Play:
+    if options.model == "smollm2":
+        return small_llm(options.steps or STEPS, from_image=options.from_image, say=say)
+    if options.from_image or options.steps is not None:
+        raise ToolError("--steps and --from-image belong to --model smollm2.")
+    return tiny(short=options.short)
 
 
 def _kind(options: argparse.Namespace, terminal: Terminal) -> type[Nodes] | type[Planes]:
@@ -100,10 +116,9 @@ def _kind(options: argparse.Namespace, terminal: Terminal) -> type[Nodes] | type
 def _show(place: Place, options: argparse.Namespace, terminal: Terminal, began_s: float) -> None:
     terminal.say(f"• kubectl apply -f {group.FILE.relative_to(REPOSITORY)} …  ({time.monotonic() - began_s:.0f} s)")
     place.apply()
-    beats = story(SHORT if options.short else FULL, shaped=place.shaped)
     stage = Stage(
-        beats, Watcher(place), terminal, lambda action: operator.methodcaller(action)(place), group.full_bytes(),
-        began_s=began_s,
+        place.play.beats(place.shaped), Watcher(place), terminal, lambda action: operator.methodcaller(action)(place),
+        place.play.full_bytes, began_s=began_s,
     )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     try:
@@ -120,7 +135,7 @@ def _show(place: Place, options: argparse.Namespace, terminal: Terminal, began_s
     further = [f"open {options.out / PAGE}", *(place.look_further() if options.keep else _without_keeping())]
     waterfall = () if trace is None else to_text(trace, width=min(shutil.get_terminal_size((110, 24)).columns - 2, 140))
     took_s = time.monotonic() - began_s
-    terminal.say(summary.text(stage.record, group.full_bytes(), took_s, further, trace=waterfall))
+    terminal.say(summary.text(stage.record, place.play.full_bytes, took_s, further, trace=waterfall))
 
 
 def _trace(place: Place, record: Record) -> Trace | None:
@@ -130,7 +145,8 @@ def _trace(place: Place, record: Record) -> Trace | None:
 
 def _write_page(place: Place, record: Record, path: Path, took_s: float, trace: Trace | None) -> None:
     svg = None if trace is None else to_svg(trace)
-    path.write_text(page.page(record, group.full_bytes(), took_s, place.look_further(), svg))
+    play = place.play
+    path.write_text(page.page(record, play.full_bytes, took_s, place.look_further(), svg, about=play.about))
 
 
 def _without_keeping() -> list[str]:

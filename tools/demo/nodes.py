@@ -11,6 +11,7 @@ from sync_runtime.contract import names
 from sync_runtime.telemetry.waterfall import Trace
 from tools.demo import commands, freeze, group, pictures, tracing
 from tools.demo.facts import Document
+from tools.demo.play import Play
 from tools.demo.story import FAR, HUB, SHAPES, THIN, WORSE
 from tools.devcluster import client
 from tools.devcluster.client import Cluster
@@ -25,25 +26,26 @@ class Nodes:
 
     shaped = True
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, play: Play) -> None:
+        self._cluster, self.play = cluster, play
         self._endpoint: str | None = None
         self.regions = cluster.regions
         self.silent: set[str] = set()
 
     @classmethod
-    def start(cls, folder: Path, say: Say, *, keep: bool) -> Nodes:
+    def start(cls, folder: Path, say: Say, play: Play, *, keep: bool) -> Nodes:
         """Images, clusters, the chart, registrations; the group is not there yet."""
         chosen, jaeger = pictures.choose(folder, say), tracing.program(say)
         regions = parse_regions(",".join((HUB, THIN, FAR)))
         config = ClusterConfig(
-            directory=folder / "cluster", level=Level.NODES, regions=regions, images=tuple(chosen.archives),
+            directory=folder / "cluster", level=Level.NODES, regions=regions,
+            images=(*chosen.archives, *play.archives),
             links=tuple(parse_link(f"{a}:{b}={shape}", regions) for (a, b), shape in SHAPES.items()),
         )  # fmt: skip
         say("three regions, each a real Kubernetes with a node, shaped links between them")
         cluster = client.start(config, die_with_caller=not keep)
         try:
-            made = cls(cluster)
+            made = cls(cluster, play)
             hub = made.regions[HUB]
             say("helm install syncgroup charts/syncgroup")
             values = group.chart_values(chosen.operator, chosen.runtime)
@@ -63,7 +65,8 @@ class Nodes:
 
     def apply(self) -> None:
         """The group, as `kubectl apply` has it."""
-        commands.apply_group(self.regions[HUB], group.runnable(group.load(), endpoint=self._endpoint))
+        document = group.runnable(self.play.document, self.play.programs, endpoint=self._endpoint)
+        commands.apply_group(self.regions[HUB], document)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -129,8 +132,8 @@ class Nodes:
     def stop(self) -> None:
         """Training ends after the step in hand."""
         trainer = group.trainer_name()
-        words = ("exec", trainer, "-n", group.NAMESPACE, "-c", "main", "--", "/bin/touch", group.STOP_FILE)
-        self.regions[HUB].kubectl(*words)
+        command = group.stop_command(self.play.programs)
+        self.regions[HUB].kubectl("exec", trainer, "-n", group.NAMESPACE, "-c", "main", "--", *command)
 
     @staticmethod
     def _rollout(region: str) -> str:

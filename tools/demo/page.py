@@ -29,18 +29,13 @@ table { border-collapse: collapse } td, th { padding: .3rem .8rem; text-align: l
 pre { background: color-mix(in srgb, var(--ink) 7%, transparent); padding: .8rem; overflow-x: auto; font-size: 12px }
 img { max-width: 100%; background: #fff }
 """
-_INTRODUCTION = (
-    "One trainer and a rollout in each of three regions, kept bit-identical while a small transformer learns sums by "
-    "reinforcement. What was broken on the way was broken on purpose."
-)
-
 _HEAD = "<tr><th></th><th>at</th><th>what was done</th><th>what was seen</th></tr>"
 
 
 def page(
-    record: Record, full_bytes: int, took_s: float, further: Sequence[str], trace_svg: str | None = None,
+    record: Record, full_bytes: int, took_s: float, further: Sequence[str], trace_svg: str | None = None, *, about: str,
 ) -> str:  # fmt: skip
-    """The whole document."""
+    """The whole document; `about`: what is played, in a sentence or two."""
     rows = "".join(
         f'<tr><td class="good">✓</td><td>{clock(one.at_s)}</td><td>{html.escape(one.says)}</td>'
         f"<td>{html.escape(one.seen)}</td></tr>"
@@ -57,7 +52,7 @@ def page(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>SyncGroup demo</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body><h1>SyncGroup: a run of the demo</h1>"
-        f'<p class="sub">{html.escape(_INTRODUCTION)}</p><div class="plots">{plots}</div>'
+        f'<p class="sub">{html.escape(about)}</p><div class="plots">{plots}</div>'
         f"<h2>What happened</h2><table>{_HEAD}{rows}</table>"
         f"<h2>In figures</h2><table>{figures}</table>{trace}"
         f"<h2>Look further</h2><pre>{commands}</pre></body></html>\n"

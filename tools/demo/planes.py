@@ -24,6 +24,7 @@ from tools import jaeger
 from tools.demo import commands, group, tracing
 from tools.demo.facts import Document
 from tools.demo.localpods import LocalPods
+from tools.demo.play import Play
 from tools.demo.story import FAR, HUB, THIN
 from tools.devcluster import client, operatorimage, runtimeimage
 from tools.devcluster.client import Cluster
@@ -41,8 +42,8 @@ class Planes:
 
     shaped = False
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self._cluster, self._folder = cluster, folder
+    def __init__(self, cluster: Cluster, folder: Path, play: Play) -> None:
+        self._cluster, self._folder, self.play = cluster, folder, play
         self.regions = cluster.regions
         self.silent: set[str] = set()
         self._ports: dict[str, int] = {}
@@ -52,7 +53,7 @@ class Planes:
         self._stack = contextlib.ExitStack()
 
     @classmethod
-    def start(cls, folder: Path, say: Say, *, keep: bool) -> Planes:
+    def start(cls, folder: Path, say: Say, play: Play, *, keep: bool) -> Planes:
         """Control planes, the chart, registrations, the operator; no group yet. Ends with this process."""
         del keep  # local processes end with whoever started them: the demo then waits to be ended
         say("three control planes with invented nodes")
@@ -61,7 +62,7 @@ class Planes:
             kwok_nodes=1,
         )  # fmt: skip
         cluster = client.start(config, die_with_caller=True)
-        made = cls(cluster, folder)
+        made = cls(cluster, folder, play)
         try:
             hub = made.regions[HUB]
             say("helm install syncgroup charts/syncgroup")
@@ -87,7 +88,7 @@ class Planes:
     def apply(self) -> None:
         """The group, and whoever runs its pods."""
         endpoint = None if self._jaeger is None else self._jaeger.otlp
-        traced = group.runnable(group.load(), endpoint=endpoint)
+        traced = group.runnable(self.play.document, self.play.programs, endpoint=endpoint)
         document = group.external(traced, "127.0.0.1", self._port(f"{group.trainer_name()}/data"))
         commands.apply_group(self.regions[HUB], document)
         for name, region in self.regions.items():

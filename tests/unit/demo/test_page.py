@@ -51,10 +51,11 @@ def test_the_median_is_one_of_the_values() -> None:
 
 
 def test_the_page_is_one_file_that_loads_nothing() -> None:
-    text = page.page(record(), FULL, 245.0, ["kubectl get syncgroups -n rl -w"], "<svg></svg>")
+    text = page.page(record(), FULL, 245.0, ["kubectl get syncgroups -n rl -w"], "<svg></svg>", about="Bits & <bobs>.")
     assert text.startswith("<!doctype html>")
     for word in ("<script", "<link", "http://", "https://", "url("):
         assert word not in text, word
+    assert "Bits &amp; &lt;bobs&gt;." in text
     assert "a &lt;rollout&gt; hangs" in text
     assert "replaced &amp; well" in text
     assert "data:image/svg+xml;base64," in text
