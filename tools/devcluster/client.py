@@ -25,6 +25,8 @@ from tools.linkemu import parse_link
 
 CONFIG_FILE = "cluster.json"
 START_TIMEOUT_S = 180.0
+IMPORT_BYTES_PER_SECOND = 10e6
+"""At least so much of its images is imported by a node that shares a slow machine with all the others."""
 GIVE_UP_TIMEOUT_S = 10.0
 
 
@@ -258,7 +260,7 @@ def _launch(cluster: Cluster, lock: int, *, die_with_caller: bool) -> int:
 
 def _follow(cluster: Cluster, descriptor: int, say: Callable[[str], None]) -> None:
     """Read progress until the cluster is ready, or says why not."""
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + start_timeout_s(cluster.config)
     pending = b""
     while time.monotonic() < deadline:
         if not select.select([descriptor], [], [], 1.0)[0]:
@@ -276,6 +278,12 @@ def _follow(cluster: Cluster, descriptor: int, say: Callable[[str], None]) -> No
                 return
             say(message["progress"])
     raise ClusterError(f"The dev cluster did not come up; its logs are in {cluster.config.logs}.")
+
+
+def start_timeout_s(config: ClusterConfig) -> float:
+    """How long a start may take: every node imports every image."""
+    image_bytes = sum(Path(archive).stat().st_size for archive in config.images)
+    return START_TIMEOUT_S + len(config.regions) * image_bytes / IMPORT_BYTES_PER_SECOND
 
 
 def _give_up(cluster: Cluster) -> None:

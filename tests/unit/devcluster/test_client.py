@@ -97,6 +97,14 @@ def test_a_start_that_takes_too_long_is_given_up(
     folder.claim(config.directory).close()
 
 
+def test_a_start_may_take_longer_the_more_nodes_have_to_import(config: ClusterConfig, tmp_path: Path) -> None:
+    archive = tmp_path / "image.tar"
+    with archive.open("wb") as file:
+        file.truncate(2_000_000_000)
+    assert client.start_timeout_s(config) == client.START_TIMEOUT_S
+    assert client.start_timeout_s(config.with_images((str(archive),))) == client.START_TIMEOUT_S + 2 * 200
+
+
 def test_a_person_who_interrupts_leaves_nothing_running(config: ClusterConfig, runs: Callable[[str], None]) -> None:
     runs("ready")
     started: list[int] = []
