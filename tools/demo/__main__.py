@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sync_runtime.telemetry.waterfall import Trace, to_svg, to_text
-from tools.demo import group, page, summary
+from tools.demo import facts, group, page, summary
 from tools.demo.nodes import Nodes
 from tools.demo.planes import Planes
 from tools.demo.play import Play, small_llm, tiny
@@ -32,7 +32,7 @@ from tools.devcluster.hostpython import REPOSITORY
 from tools.errors import HostError, ToolError, sentence_for
 
 OUT = REPOSITORY / "build" / "demo"
-PAGE, TROUBLE = "run.html", "trouble.txt"
+PAGE, FIGURES, TROUBLE = "run.html", "figures.jsonl", "trouble.txt"
 STEPS = 20
 INTERRUPTED_EXIT_CODE = 130
 Place = Nodes | Planes
@@ -130,6 +130,7 @@ def _show(place: Place, options: argparse.Namespace, terminal: Terminal, began_s
         raise
     finally:
         _write_page(place, stage.record, options.out / PAGE, time.monotonic() - began_s, None)
+    (options.out / FIGURES).write_text(facts.figures_text(place.log(group.trainer_name())))
     trace = _trace(place, stage.record)
     _write_page(place, stage.record, options.out / PAGE, time.monotonic() - began_s, trace)
     further = [f"open {options.out / PAGE}", *(place.look_further() if options.keep else _without_keeping())]

@@ -273,6 +273,11 @@ def steps_of(lines: Sequence[Document]) -> tuple[Step, ...]:
     )
 
 
+def figures_text(log: str) -> str:
+    """The lines of a trainer's log that tell of a step, for `examples.grpo.plots`."""
+    return "".join(f"{json.dumps(one)}\n" for one in lines_of(log) if "reward" in one)
+
+
 def ended_of(lines: Sequence[Document]) -> Ended | None:
     """The trainer's last words, once it has said them."""
     last = next((one for one in lines if one.get("done")), None)

@@ -18,6 +18,8 @@ from tools.devcluster.client import Cluster
 from tools.devcluster.config import ClusterConfig, Level, parse_link, parse_regions
 
 LOG_LINES = 4000
+DOWN_S = 180.0
+"""Nodes that have run a large model hold gigabytes, and a busy disk takes its time to forget them."""
 Say = Callable[[str], None]
 
 
@@ -174,4 +176,4 @@ class Nodes:
 
     def down(self) -> None:
         """Everything goes."""
-        self._cluster.down(timeout_s=60)
+        self._cluster.down(timeout_s=DOWN_S)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from examples.grpo import plots
 from sync_runtime.contract import names
 from tools.demo import facts
 from tools.demo.facts import Delta, Sent
@@ -93,3 +95,10 @@ def test_a_workers_last_sum_counts() -> None:
     lines = [{"task": "0-1", "seq": 3, "tokens": 8}, {"seq": 3, "sum": "a"}, {"seq": 4, "sum": "b"}]
     assert facts.sum_of(lines) == (4, "b")
     assert facts.sum_of(lines[:1]) is None
+
+
+def test_the_lines_that_tell_of_steps_are_what_plots_are_drawn_from(tmp_path: Path) -> None:
+    line = {"step": 1, "reward": 0.5, "lag": 0.0, "tokens": 12, "seconds": 2.0, "sent_bytes": 7, "workers": 3}
+    log = f'waiting\n{json.dumps(line)}\n{{"done": true, "seq": 4}}\n{{"step": 2, "rew'
+    (tmp_path / "figures.jsonl").write_text(facts.figures_text(log))
+    assert plots.read(tmp_path / "figures.jsonl") == [line]
