@@ -1,6 +1,6 @@
 """SmolLM2-135M in the place of the demo's tiny model: its group, its run, its story. Pure, but for the model's file.
 
-The same clusters, images and group; more patience everywhere, for on a CPU a step takes a minute. Nothing is broken on
+The same clusters, images and group; more patience everywhere, for members share a few cores. Nothing is broken on
 purpose: this shows that a real model learns in pods of several regions, and that its bits are the same in all of them.
 """
 
