@@ -19,6 +19,7 @@ from sync_runtime.contract.plan import (
     MAX_PARENTS,
     BucketPlan,
     Endpoint,
+    FedStore,
     LeasePlan,
     LinkPlan,
     MemberPlan,
@@ -30,7 +31,17 @@ from sync_runtime.contract.policies import Work
 from sync_runtime.contract.problems import problems_of
 from sync_runtime.contract.rules import Invariant
 from sync_runtime.contract.status import Revision, Term
-from sync_runtime.contract.sync import BucketRange, ObjectStore, Retention, StreamRange
+from sync_runtime.contract.stores import address_of, fed_stores, store_at
+from sync_runtime.contract.sync import (
+    MAX_SYNC_REGIONS,
+    BucketRange,
+    ObjectStore,
+    RegionSync,
+    Retention,
+    StreamRange,
+    Sync,
+    Transport,
+)
 from sync_runtime.errors import SettingsError
 from sync_runtime.identity.names import standalone_group_uid
 from sync_runtime.settings import (
@@ -133,8 +144,11 @@ class StandaloneGroup(Model):
     work: Work = Field(default_factory=lambda: Work(mode="Leased"))
     object_store: ObjectStore | None = None
     """A store between the trainer and those whose first parent it is: they follow that and dial nobody for weights."""
+    regions: Annotated[list[RegionSync], Field(max_length=MAX_SYNC_REGIONS)] = Field(default_factory=list)
+    """Regions that weights reach in another way than the others."""
     store_secret: Annotated[str, Field(max_length=4096)] | None = None
-    """Folder with the store's credentials, a file each, relative to this file."""
+    """Folder with the stores' credentials, a file each, relative to this file. Names of a file for a region's own store
+    begin with its `secretRef` and a dot."""
     sampled_members: Annotated[list[DnsLabel], Field(max_length=64)] = Field(default_factory=list)
     """Members that join versions' traces, besides trainer and relays."""
     lease_seconds: Annotated[int, Field(ge=5, le=3600)] = 15
@@ -161,7 +175,34 @@ class StandaloneGroup(Model):
             ),
             field="members",
         ),
+        Invariant(
+            message="a region with transport ObjectStore needs objectStore: its own, or the group's",
+            holds=lambda self: (
+                self.object_store is not None
+                or all(one.transport != "ObjectStore" or one.object_store is not None for one in self.regions)
+            ),
+            field="regions",
+        ),
+        Invariant(
+            message="a region is named that no member is in, or twice",
+            holds=lambda self: (
+                len({one.region for one in self.regions}) == len(self.regions)
+                and {one.region for one in self.regions} <= {member.region for member in self.members}
+            ),
+            field="regions",
+        ),
     )
+
+    @property
+    def sync(self) -> Sync:
+        """What the file says of stores, in the words of a SyncGroup."""
+        transport: Transport = "Streams" if self.object_store is None else "ObjectStore"
+        return Sync(transport=transport, object_store=self.object_store, regions=self.regions)
+
+    @property
+    def key(self) -> names.GroupKey:
+        """Which group."""
+        return names.GroupKey(self.namespace, self.group)
 
     @property
     def group_uid(self) -> str:
@@ -231,6 +272,7 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
     dialled = {parent for member in here for parent in member.parents}
     others = [group.member(name) for name in sorted(dialled - {trainer.name})]
     senders = sorted({group.member(name).region for name in dialled})
+    store, fed = store_at(group.sync, names.LOCAL_CLUSTER, region), fed_stores(group.sync, group.key)
     return Plan(
         format_version=1,
         group_uid=group.group_uid,
@@ -241,10 +283,12 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         term=group.term,
         revision=group.revision,
         trainer=_endpoint(trainer),
-        transport="Streams" if group.object_store is None else "ObjectStore",
-        object_store=group.object_store,
+        transport="Streams" if store is None else "ObjectStore",
+        object_store=store,
+        store_keys=None if store is None else _keys(group, store),
+        feeds=_feeds(group, fed, store) if region == trainer.region else None,
         max_staleness=group.max_staleness,
-        anchor_every=0 if group.object_store is None else STORE_ANCHOR_EVERY,
+        anchor_every=STORE_ANCHOR_EVERY if fed else 0,
         retention=group.retention,
         members=[
             MemberPlan(name=member.name, role=member.role, relay=member.relay, parents=member.parents)
@@ -259,6 +303,18 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         scrub_request=group.scrub_request,
         lease=LeasePlan(duration_seconds=group.lease_seconds, renew_interval_seconds=max(1, group.lease_seconds // 3)),
     )
+
+
+def _keys(group: StandaloneGroup, store: ObjectStore) -> str | None:
+    """What the names of a store's credentials begin with: a region's own store may have some of its own."""
+    return None if store.secret_ref is None or store == group.object_store else f"{store.secret_ref.name}."
+
+
+def _feeds(group: StandaloneGroup, fed: list[ObjectStore], own: ObjectStore | None) -> list[FedStore] | None:
+    """What the trainer feeds besides the store of its own region."""
+    known = None if own is None else address_of(own, *group.key)
+    others = [store for store in fed if address_of(store, *group.key) != known]
+    return [FedStore(object_store=store, keys=_keys(group, store)) for store in others] or None
 
 
 def _endpoint(member: StandaloneMember) -> Endpoint:

@@ -19,7 +19,7 @@ from sync_runtime.contract.plan import LinkPlan, MemberPlan, Plan
 from sync_runtime.contract.reports import LinkReport
 from sync_runtime.contract.status import PPM
 from sync_runtime.contract.stores import address_of
-from sync_runtime.contract.sync import MIB
+from sync_runtime.contract.sync import MIB, ObjectStore
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator.planning.decide import decide, group_places
 from syncgroup_operator.planning.decision import Decision
@@ -127,8 +127,9 @@ def _place(place: Place, plan: Plan) -> Iterator[str]:
     rollouts = [member for member in plan.members if member.role == "Rollout"]
     yield f"{place.cluster}/{place.region}: {len(rollouts)} members, plan {plan.revision}"
     following = _following(plan, rollouts)
+    yield from _feeding(plan)
     if plan.object_store is not None:
-        yield from _store(plan, following)
+        yield from _store(plan, plan.object_store, following)
     elif plan.trainer is None:
         yield "  the trainer's address is not known yet: set spec.trainer.exposure.host, or wait for its Service"
     elif rollouts:
@@ -146,18 +147,24 @@ def _following(plan: Plan, rollouts: Sequence[MemberPlan]) -> list[str]:
     return [member.name for member in rollouts if not member.parents or member.parents[0] not in relays]
 
 
-def _store(plan: Plan, following: Sequence[str]) -> Iterator[str]:
-    if plan.object_store is None:
-        return
+def _feeding(plan: Plan) -> Iterator[str]:
+    """Every store that the trainer puts versions into."""
     trainer = next((member.name for member in plan.members if member.role == "Trainer"), None)
-    address = address_of(plan.object_store, plan.group_namespace, plan.group_name)
-    secret = plan.object_store.secret_ref
-    opened = "the pods' own cloud identity" if secret is None else f"a copy of Secret {secret.name}"
-    if trainer is not None:
-        yield f"  {trainer} puts every version into {address}, opened with {opened}"
+    stores = [*([] if plan.object_store is None else [plan.object_store]), *(f.object_store for f in plan.feeds or ())]
+    for store in stores if trainer is not None else ():
+        yield f"  {trainer} puts every version into {_opened(plan, store)}"
+
+
+def _store(plan: Plan, store: ObjectStore, following: Sequence[str]) -> Iterator[str]:
     if following:
         who = following[0] if len(following) == 1 else f"{following[0]} and {len(following) - 1} more"
-        yield f"  {who} {'follows' if len(following) == 1 else 'follow'} {address}, opened with {opened}"
+        yield f"  {who} {'follows' if len(following) == 1 else 'follow'} {_opened(plan, store)}"
+
+
+def _opened(plan: Plan, store: ObjectStore) -> str:
+    address, secret = address_of(store, plan.group_namespace, plan.group_name), store.secret_ref
+    opened = "the pods' own cloud identity" if secret is None else f"a copy of Secret {secret.name}"
+    return f"{address}, opened with {opened}"
 
 
 def _relays(rollouts: Sequence[MemberPlan], following: Sequence[str]) -> Iterator[str]:

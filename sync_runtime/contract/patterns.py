@@ -31,6 +31,7 @@ UID: Final = "^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$"
 PROPORTION: Final = "^[0-9]+/[0-9]+$"
 KERNEL_NAME: Final = "^[a-z0-9_]+$"
 HEX_OR_NOTHING: Final = "^[0-9a-f]*$"
+STORE_KEYS: Final = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?[.]$"
 
 WORDS: Final = {
     DNS_LABEL: "lower-case letters, digits and '-', with a letter or digit at both ends",
@@ -51,6 +52,7 @@ WORDS: Final = {
     UID: "letters, digits and '-', with a letter or digit at both ends",
     PROPORTION: "two numbers such as 3/4",
     KERNEL_NAME: "lower-case letters, digits and '_'",
+    STORE_KEYS: "lower-case letters, digits, '-' and '.', with a letter or digit first and a '.' last",
     HEX_OR_NOTHING: "hexadecimal digits, or nothing",
 }
 """How a value that does not fit is told what to be."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from sync_runtime.contract import patterns
 from sync_runtime.contract.base import Model
 from sync_runtime.contract.fields import (
     Count,
@@ -27,7 +28,7 @@ from sync_runtime.contract.fields import (
 from sync_runtime.contract.policies import Work
 from sync_runtime.contract.rules import Invariant
 from sync_runtime.contract.status import LinkCodec, Revision, Term
-from sync_runtime.contract.sync import BucketSize, ObjectStore, Retention, StreamCount, Transport
+from sync_runtime.contract.sync import MAX_SYNC_REGIONS, BucketSize, ObjectStore, Retention, StreamCount, Transport
 from sync_runtime.contract.syncgroup import MAX_MEMBERS
 from sync_runtime.contract.wire import WireModel
 
@@ -39,7 +40,9 @@ MAX_PARENTS = 3
 """The parent and two standbys, so that a member fails over without the control plane."""
 MAX_ENDPOINTS = 256
 MAX_LINKS = 128
+MAX_FED_STORES = MAX_SYNC_REGIONS + 1
 
+StoreKeys = Annotated[str, Field(min_length=2, max_length=254, pattern=patterns.STORE_KEYS)]
 MemberRole = Literal["Trainer", "Rollout"]
 
 
@@ -125,6 +128,13 @@ class LinkPlan(Model):
     message: ShortMessage | None = Field(None, description="Why, in a sentence.")
 
 
+class FedStore(Model):
+    """A store that the trainer puts every version into."""
+
+    object_store: ObjectStore = Field(description="The store.")
+    keys: StoreKeys | None = Field(None, description="What the names of its credentials begin with; absent: nothing.")
+
+
 class LeasePlan(Model):
     """How members show that they live."""
 
@@ -159,6 +169,12 @@ class Plan(WireModel):
     )
     transport: Transport = Field(description="How weights travel.")
     object_store: ObjectStore | None = Field(None, description="The store, with transport ObjectStore.")
+    store_keys: StoreKeys | None = Field(
+        None, description="What the names of the store's credentials begin with; absent: nothing."
+    )
+    feeds: Annotated[list[FedStore], Field(min_length=1, max_length=MAX_FED_STORES), ListAtomic()] | None = Field(
+        None, description="For the trainer: stores that it feeds, besides this place's own. Absent: none."
+    )
     max_staleness: int = Field(ge=0, le=10_000, description="Versions that a member may be behind and still work.")
     anchor_every: int = Field(ge=0, le=1_000_000, description="Versions between two stored anchors; 0: on demand.")
     retention: Retention = Field(description="History that the trainer keeps.")
@@ -210,6 +226,11 @@ class Plan(WireModel):
             message="objectStore and transport ObjectStore need each other",
             holds=lambda self: (self.transport == "ObjectStore") == (self.object_store is not None),
             field="objectStore",
+        ),
+        Invariant(
+            message="the trainer alone feeds stores",
+            holds=lambda self: self.feeds is None or any(member.role == "Trainer" for member in self.members),
+            field="feeds",
         ),
     )
 

@@ -15,7 +15,7 @@ from sync_runtime.contract.base import Model
 from sync_runtime.contract.fields import CamelReason, Count, DnsLabel, ListMap, ShortMessage, Time, Uid
 from sync_runtime.contract.plan import MAX_FAN_OUT, MemberRole
 from sync_runtime.contract.rules import Invariant
-from sync_runtime.contract.status import PPM, LinkCodec, Revision, Term, Version
+from sync_runtime.contract.status import PPM, LinkCodec, Revision, StoreAddress, Term, Version
 from sync_runtime.contract.sync import MAX_BUCKET_BYTES, MAX_STREAMS
 from sync_runtime.contract.wire import WireModel
 
@@ -66,6 +66,10 @@ class Trouble(Model):
 class StoreReport(Model):
     """The object store as one member finds it: the trainer, which feeds it, or who follows it."""
 
+    address: StoreAddress | None = Field(
+        None,
+        description="Which store this is about, where the member feeds several: the first with trouble, if any.",
+    )
     seq: Count | None = Field(None, description="Newest version that is in the store, as far as the member knows.")
     objects: Count = Field(0, description="Objects put or fetched since the sidecar started.")
     rate_bits_per_second: Count | None = Field(None, description="Rate of the last of them.")

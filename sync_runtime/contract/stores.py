@@ -1,4 +1,4 @@
-"""Which keys of a Secret an object store needs, and how a store is called in a status. Pure: words and rules only.
+"""Which store stands before a place, which keys of a Secret it needs, and how it is called. Pure: words and rules only.
 
 The operator copies and checks by these rules before any sidecar tries the store; sidecars read the same keys as files.
 Knows no store, no library and no cluster.
@@ -6,15 +6,18 @@ Knows no store, no library and no cluster.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from sync_runtime.contract.sync import ObjectStore
+from sync_runtime.contract.names import GroupKey
+from sync_runtime.contract.sync import ObjectStore, Sync
 
 GROUP_KEY: Final = "SYNCGROUP_STORE_KEY"
 """The group key that seals everything in a store, whatever kind of store it is."""
 MAX_CREDENTIAL_BYTES: Final = 64 << 10
+_PREFIX_DIGITS: Final = 16
 _GROUP_KEY: Final = re.compile(rb"\s*[0-9a-fA-F]{64}\s*")
 
 _PREFIXES: Final[Mapping[str, str]] = {
@@ -29,6 +32,36 @@ _AZURE: Final = (
     ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_SKIP_SIGNATURE"),
 )
 _NEEDED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {"AWS_": _AWS, "GOOGLE_": _GOOGLE, "AZURE_": _AZURE}
+
+
+def store_at(sync: Sync, cluster: str, region: str) -> ObjectStore | None:
+    """The store that the members of a place follow; None: weights come over streams."""
+    own = next((one for one in sync.regions if (one.cluster, one.region) == (cluster, region)), None)
+    if own is None:
+        return sync.object_store if sync.transport == "ObjectStore" else None
+    return (own.object_store or sync.object_store) if own.transport == "ObjectStore" else None
+
+
+def fed_stores(sync: Sync, group: GroupKey) -> list[ObjectStore]:
+    """Every store that the trainer feeds, each once, the group's first."""
+    named = [sync.object_store if sync.transport == "ObjectStore" else None]
+    named += [store_at(sync, one.cluster, one.region) for one in sync.regions]
+    found: dict[str, ObjectStore] = {}
+    for store in named:
+        if store is not None:
+            found.setdefault(address_of(store, *group), store)
+    return list(found.values())
+
+
+def keys_prefix(sync: Sync, store: ObjectStore) -> str | None:
+    """What stands before the store's keys where several Secrets share one copy; None: the group's own, or none."""
+    own, ref = None if sync.object_store is None else sync.object_store.secret_ref, store.secret_ref
+    return None if ref is None or ref == own else f"{hashlib.sha256(ref.name.encode()).hexdigest()[:_PREFIX_DIGITS]}."
+
+
+def prefixed(prefix: str | None, keys: Iterable[str]) -> dict[str, str]:
+    """Names in the copy by names in the Secret."""
+    return {key: f"{prefix or ''}{key}" for key in keys}
 
 
 def address_of(store: ObjectStore, namespace: str, name: str) -> str:

@@ -5,13 +5,14 @@ The runtime obeys these fields; the operator only hands them on in the plan.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from sync_runtime.contract import patterns
 from sync_runtime.contract.base import Model
-from sync_runtime.contract.fields import DnsSubdomain
+from sync_runtime.contract.fields import DnsLabel, DnsSubdomain, ListMap
+from sync_runtime.contract.names import LOCAL_CLUSTER
 from sync_runtime.contract.rules import Invariant, Rule
 
 Transport = Literal["Streams", "ObjectStore"]
@@ -26,6 +27,7 @@ MAX_BUCKET_BYTES = 16 * MIB
 """Receivers refuse a longer frame before they allocate anything for it."""
 MAX_STREAMS = 64
 MAX_SPOOL_BYTES = 2**50
+MAX_SYNC_REGIONS = 32
 
 BucketSize = Annotated[int, Field(ge=BUCKET_STEP_BYTES, le=MAX_BUCKET_BYTES, multiple_of=BUCKET_STEP_BYTES)]
 StreamCount = Annotated[int, Field(ge=1, le=MAX_STREAMS)]
@@ -49,6 +51,32 @@ class ObjectStore(Model):
     )
     prefix: Annotated[str, Field(min_length=1, max_length=256, pattern=patterns.OBJECT_PREFIX)] | None = Field(
         None, description="Key prefix of everything the group writes. The group's namespace and name if not given."
+    )
+
+
+class RegionSync(Model):
+    """How weights reach one region, where that is another way than the group's."""
+
+    cluster: DnsLabel = Field(
+        LOCAL_CLUSTER, description=f"SyncCluster; `{LOCAL_CLUSTER}` is the operator's own cluster."
+    )
+    region: DnsLabel = Field(
+        description="Region of that cluster: of a rollout, or one that a rollout may fall back to."
+    )
+    transport: Transport = Field(
+        description="Streams: a member of the region dials the trainer. ObjectStore: it follows a store, and nobody "
+        "there dials or is dialled across regions for weights."
+    )
+    object_store: ObjectStore | None = Field(None, description="The region's own store. The group's if not given.")
+
+    RULES: ClassVar[tuple[Invariant, ...]] = (
+        Rule(
+            cel="self.transport == 'ObjectStore' || !has(self.objectStore)",
+            message="objectStore is used with transport ObjectStore only; set the region's transport or remove it",
+            holds=lambda self: self.transport == "ObjectStore" or self.object_store is None,
+            field="objectStore",
+            reason="FieldValueForbidden",
+        ),
     )
 
 
@@ -91,6 +119,23 @@ class BucketRange(Model):
     )
 
 
+def _one_secret_each(sync: Any) -> bool:
+    """Whether no store (an address and a prefix) is named with two Secrets."""
+    stores = [sync.object_store, *(region.object_store for region in sync.regions)]
+    secrets: dict[tuple[str, str | None], SecretRef | None] = {}
+    known = [((store.url, store.prefix), store.secret_ref) for store in stores if store is not None]
+    return all(secrets.setdefault(key, secret) == secret for key, secret in known)
+
+
+def _same_secret_cel(one: str, other: str) -> str:
+    """That two stores are two, or have one Secret."""
+    prefixes = f"(has({one}.prefix) ? {one}.prefix : '') != (has({other}.prefix) ? {other}.prefix : '')"
+    names = (
+        f"(has({one}.secretRef) ? {one}.secretRef.name : '') == (has({other}.secretRef) ? {other}.secretRef.name : '')"
+    )
+    return f"({one}.url != {other}.url || {prefixes} || {names})"
+
+
 class Sync(Model):
     """How weights travel from the trainer to the members."""
 
@@ -98,6 +143,9 @@ class Sync(Model):
         "Streams", description="Streams: members dial the trainer or a relay. ObjectStore: a store stands in between."
     )
     object_store: ObjectStore | None = Field(None, description="The store; required with transport ObjectStore.")
+    regions: Annotated[list[RegionSync], Field(max_length=MAX_SYNC_REGIONS), ListMap(("cluster", "region"))] = Field(
+        default_factory=list, description="Regions that weights reach in another way than the group's."
+    )
     codec: Codec = Field(
         "Auto",
         description="Fast costs least time, Tight fewest bytes; both are lossless. Auto decides per link from what is "
@@ -127,11 +175,35 @@ class Sync(Model):
             reason="FieldValueRequired",
         ),
         Rule(
-            cel="self.transport == 'ObjectStore' || !has(self.objectStore)",
-            message="objectStore is used with transport ObjectStore only; set the transport or remove it",
-            holds=lambda self: self.transport == "ObjectStore" or self.object_store is None,
+            cel="self.transport == 'ObjectStore' || !has(self.objectStore) || "
+            "self.regions.exists(r, r.transport == 'ObjectStore' && !has(r.objectStore))",
+            message="objectStore is used with transport ObjectStore only, the group's or a region's; set the transport "
+            "or remove it",
+            holds=lambda self: (
+                self.transport == "ObjectStore"
+                or self.object_store is None
+                or any(one.transport == "ObjectStore" and one.object_store is None for one in self.regions)
+            ),
             field="objectStore",
             reason="FieldValueForbidden",
+        ),
+        Rule(
+            cel="has(self.objectStore) || self.regions.all(r, r.transport != 'ObjectStore' || has(r.objectStore))",
+            message="a region with transport ObjectStore needs objectStore: its own, or the group's",
+            holds=lambda self: (
+                self.object_store is not None
+                or all(one.transport != "ObjectStore" or one.object_store is not None for one in self.regions)
+            ),
+            field="regions",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            cel="self.regions.all(a, !has(a.objectStore) || ("
+            f"(!has(self.objectStore) || {_same_secret_cel('a.objectStore', 'self.objectStore')}) && "
+            f"self.regions.all(b, !has(b.objectStore) || {_same_secret_cel('a.objectStore', 'b.objectStore')})))",
+            message="one store (url and prefix) is named with two Secrets; give it one, or another prefix",
+            holds=_one_secret_each,
+            field="regions",
         ),
         Rule(
             cel="self.maxStaleness <= self.retention.versions",

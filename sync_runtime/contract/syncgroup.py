@@ -27,6 +27,7 @@ from sync_runtime.contract.rollout import Rollout
 from sync_runtime.contract.rules import Invariant, Rule, UpdateRule, immutable
 from sync_runtime.contract.runtime import Runtime
 from sync_runtime.contract.status import SyncGroupStatus
+from sync_runtime.contract.stores import store_at
 from sync_runtime.contract.sync import Sync
 from sync_runtime.contract.trainer import Trainer
 
@@ -35,13 +36,29 @@ MAX_MEMBERS = 2048
 """A plan for all of them in one region still fits a ConfigMap."""
 
 
+def _places(spec: Any) -> set[tuple[str, str]]:
+    """Where rollouts run, and where they may fall back to."""
+    homes = {(rollout.cluster, rollout.region) for rollout in spec.rollouts}
+    return homes | {(p.cluster, p.region) for rollout in spec.rollouts for p in rollout.placement.fallback}
+
+
 def _reaches_all(spec: Any) -> bool:
     """Whether everything that may dial the trainer runs in the trainer's cluster, or need not."""
-    if spec.trainer.exposure.type != "ClusterIP" or spec.sync.transport == "ObjectStore":
+    if spec.trainer.exposure.type != "ClusterIP":
         return True
-    homes = (rollout.cluster for rollout in spec.rollouts)
-    fallbacks = (place.cluster for rollout in spec.rollouts for place in rollout.placement.fallback)
-    return all(cluster == spec.trainer.cluster for cluster in (*homes, *fallbacks))
+    return all(
+        cluster == spec.trainer.cluster or store_at(spec.sync, cluster, region) is not None
+        for cluster, region in _places(spec)
+    )
+
+
+def _reached_cel(place: str) -> str:
+    """That a place is in the trainer's cluster, or that a store stands before it."""
+    here = f"s.cluster == {place}.cluster && s.region == {place}.region"
+    return (
+        f"({place}.cluster == self.trainer.cluster || (self.sync.regions.exists(s, {here}) ? "
+        f"self.sync.regions.exists(s, {here} && s.transport == 'ObjectStore') : self.sync.transport == 'ObjectStore'))"
+    )
 
 
 class SyncGroupSpec(Model):
@@ -83,13 +100,20 @@ class SyncGroupSpec(Model):
             field="rollouts",
         ),
         Rule(
-            cel="self.trainer.exposure.type != 'ClusterIP' || self.sync.transport == 'ObjectStore' || "
-            "self.rollouts.all(r, r.cluster == self.trainer.cluster && "
-            "r.placement.fallback.all(p, p.cluster == self.trainer.cluster))",
+            cel="self.trainer.exposure.type != 'ClusterIP' || "
+            f"self.rollouts.all(r, {_reached_cel('r')} && r.placement.fallback.all(p, {_reached_cel('p')}))",
             message="exposure type ClusterIP reaches the trainer's own cluster only, and a rollout or fallback is in "
             "another: choose LoadBalancer, NodePort or External, or transport ObjectStore",
             holds=_reaches_all,
             field="trainer.exposure.type",
+        ),
+        Rule(
+            cel="self.sync.regions.all(s, self.rollouts.exists(r, (r.cluster == s.cluster && r.region == s.region) || "
+            "r.placement.fallback.exists(p, p.cluster == s.cluster && p.region == s.region)))",
+            message="sync.regions names a place that no rollout runs in or falls back to; correct its cluster and "
+            "region, or remove it",
+            holds=lambda self: {(one.cluster, one.region) for one in self.sync.regions} <= _places(self),
+            field="sync.regions",
         ),
         Rule(
             cel="self.sync.retention.bytes <= self.runtime.storage.sizeBytes",

@@ -29,8 +29,8 @@ from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.fences import FenceFile
 from sync_runtime.sidecar.plans import Place
 from sync_runtime.sidecar.reports import report_of, reported
-from sync_runtime.sidecar.store import book_of, follower_of, follows_store
 from sync_runtime.sidecar.store_book import StoreBook
+from sync_runtime.sidecar.store_following import StoreFollowing
 from sync_runtime.sidecar.sync_times import SyncTimes
 from sync_runtime.sidecar.tracing import received_attributes
 from sync_runtime.sidecar.work import RolloutWork
@@ -38,7 +38,6 @@ from sync_runtime.telemetry.names import PAUSE_DURATION, SYNC_DURATION
 from sync_runtime.telemetry.surface import NO_ATTRIBUTES, Attributes, Fault, fault_of
 from sync_runtime.transport.dialler import Dialler
 from sync_runtime.transport.messages import Begin, Bounds, Hello, Status
-from sync_runtime.transport.object_store.parent import StoreFollower
 
 if TYPE_CHECKING:
     from sync_runtime.sidecar.brain import Sidecar
@@ -95,13 +94,10 @@ class Rollout:
             self.engine,
         )
         hello = self._hello()
-        self._follower: StoreFollower | None = None
-        self.store_book: StoreBook | None = None
-        if follows_store(sidecar.plans):
-            self.store_book = book_of(sidecar, "fetched")
-            self._follower = follower_of(sidecar, self.receiver.sink, self.store_book)
+        self._following = StoreFollowing(sidecar, self.receiver.sink)
+        self._following.heed_plan()
         self._dialler = Dialler(
-            [] if self._follower is not None else sidecar.plans.parents(),
+            [] if self.follows_store else sidecar.plans.parents(),
             tls=sidecar.identity.client_context,
             hello=hello,
             emit=sidecar.emit,
@@ -128,14 +124,18 @@ class Rollout:
     @property
     def follows_store(self) -> bool:
         """Whether an object store stands in its parent's place."""
-        return self._follower is not None
+        return self._following.is_on
+
+    @property
+    def store_book(self) -> StoreBook | None:
+        """What was done with the object store; None: it is not followed."""
+        return self._following.book
 
     def start(self) -> None:
         """Dials."""
         self.engine.scrubs.request(self._sidecar.plans.plan.scrub_request or 0)
         self._dialler.start()
-        if self._follower is not None:
-            self._follower.start()
+        self._following.start()
         self.work.start()
         if self._folder is not None:
             self._sidecar.spawn(self._folder.run(self.engine))
@@ -144,16 +144,16 @@ class Rollout:
         """Hangs up and ends what is being committed."""
         await asyncio.to_thread(self.work.close)
         await asyncio.to_thread(self._dialler.close)
-        if self._follower is not None:
-            await asyncio.to_thread(self._follower.close)
+        await asyncio.to_thread(self._following.close)
         await self.receiver.close()
 
     def plan_changed(self) -> None:
-        """Other parents, or another term."""
+        """Other parents, a store in their place or no longer, or another term."""
         sidecar = self._sidecar
         sidecar.versions.fence.appoint(sidecar.plans.plan.term)
         self.heard()
-        self._dialler.set_parents([] if self._follower is not None else sidecar.plans.parents())
+        self._following.heed_plan()
+        self._dialler.set_parents([] if self.follows_store else sidecar.plans.parents())
         self.work.plan_changed()
         self.engine.scrubs.request(sidecar.plans.plan.scrub_request or 0)
         self.receiver.follow()
@@ -178,8 +178,7 @@ class Rollout:
         if files != self._files:
             self._files = files
             self._dialler.renew()
-            if self._follower is not None:
-                self._follower.renew()
+            self._following.renew()
             self.work.dialler.renew()
         link = self._dialler.link
         if link is not None and link.end_if_expired(datetime.datetime.now(datetime.UTC)):

@@ -1,4 +1,4 @@
-"""The sidecar's object store: who uses it by the plan, the trainer's thread that feeds it, a member's way to follow it.
+"""The sidecar's object stores: who uses one by the plan, the trainer's thread that feeds it, a member's way to follow.
 
 The store stands between the trainer and those whose first parent the trainer is; everyone else dials a relay as ever.
 Brings plan, Secret, certificates and spool together; what happens in the store is not known here (STORE.md).
@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
-from sync_runtime.contract.plan import Plan
+from sync_runtime.contract.plan import FedStore, Plan
+from sync_runtime.contract.stores import address_of
 from sync_runtime.errors import FenceError, SettingsError, SyncError
 from sync_runtime.identity.errors import IdentityError
 from sync_runtime.identity.signing import Signer, TrustedSigners
@@ -50,9 +51,10 @@ BUCKET_BYTES: Final = 4 << 20
 _JOIN_S: Final = 30.0
 
 
-def feeds_store(plans: PlanWatch) -> bool:
-    """Whether a trainer publishes to a store."""
-    return plans.plan.transport == "ObjectStore"
+def fed_by(plan: Plan) -> list[FedStore]:
+    """The stores that a trainer publishes to: its own place's, and those of other regions."""
+    own = [] if plan.object_store is None else [FedStore(object_store=plan.object_store, keys=plan.store_keys)]
+    return [*own, *(plan.feeds or ())]
 
 
 def follows_store(plans: PlanWatch) -> bool:
@@ -62,14 +64,12 @@ def follows_store(plans: PlanWatch) -> bool:
     return plan.transport == "ObjectStore" and (not parents or parents[0] == trainer)
 
 
-def store_of(settings: SidecarSettings, plan: Plan) -> tuple[Objects, Seal]:
-    """The store of the plan, with the credentials that this member has."""
-    wanted = plan.object_store
-    if wanted is None:
-        raise SettingsError("the plan's transport is ObjectStore, but it names no store")
+def store_of(settings: SidecarSettings, plan: Plan, fed: FedStore) -> tuple[Objects, Seal]:
+    """A store of the plan, with the credentials that this member has for it."""
+    wanted, keys = fed.object_store, fed.keys or ""
     prefix = wanted.prefix or f"{plan.group_namespace}/{plan.group_name}"
     secret = settings.store_secret_dir
-    return open_store(wanted.url, prefix, secret), open_seal(settings.group_uid, secret)
+    return open_store(wanted.url, prefix, secret, keys), open_seal(settings.group_uid, secret, keys)
 
 
 def book_of(sidecar: Sidecar, way: Way) -> StoreBook:
@@ -83,8 +83,10 @@ def book_of(sidecar: Sidecar, way: Way) -> StoreBook:
 
 def follower_of(sidecar: Sidecar, sink: BucketSink, book: StoreBook) -> StoreFollower:
     """What brings a member its versions from the store."""
-    settings, fence = sidecar.settings, sidecar.versions.fence
-    store, seal = store_of(settings, sidecar.plans.plan)
+    settings, fence, plan = sidecar.settings, sidecar.versions.fence, sidecar.plans.plan
+    if plan.object_store is None:
+        raise SettingsError("the plan's transport is ObjectStore, but it names no store")
+    store, seal = store_of(settings, plan, FedStore(object_store=plan.object_store, keys=plan.store_keys))
     trusted = TrustedSigners(sidecar.identity.current().files.ca_pem, settings.group_uid)
     for chain in sidecar.spool.signers():
         with contextlib.suppress(IdentityError):  # one that has ended, or of another CA
@@ -104,16 +106,19 @@ def follower_of(sidecar: Sidecar, sink: BucketSink, book: StoreBook) -> StoreFol
 
 
 class StoreFeeder:
-    """The trainer's thread that keeps the store level with its spool."""
+    """The trainer's thread that keeps one store level with its spool."""
 
     def __init__(
         self,
         sidecar: Sidecar,
+        fed: FedStore,
         maker: Maker,
         make_anchor: Callable[[ObjectKey], Awaitable[None]],
         trace_of: Callable[[VersionRef], str],
     ) -> None:
-        self._sidecar, self._maker, self._make_anchor = sidecar, maker, make_anchor
+        self._sidecar, self._fed, self._maker, self._make_anchor = sidecar, fed, maker, make_anchor
+        plan = sidecar.plans.plan
+        self.address = address_of(fed.object_store, plan.group_namespace, plan.group_name)
         self.book = book_of(sidecar, "put")
         self._witness = Witness(trace_of, self.book.put)
         self._publisher: StorePublisher | None = None
@@ -155,12 +160,12 @@ class StoreFeeder:
                 self.book.fine(None if self.level is None else self.level.seq)
             except FenceError as error:
                 self.book.failed(error)
-                _log.error("the object store follows another trainer; this one publishes there no more: %s", error)
+                _log.error("%s follows another trainer; this one publishes there no more: %s", self.address, error)
                 return
             except (SyncError, IdentityError) as error:
                 self._failures += 1
                 self.book.failed(error)
-                self._say(f"the object store is not level: {error}")
+                self._say(f"{self.address} is not level: {error}")
             pause_s = (
                 min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LAST_PAUSE_S) if self._failures else MEND_EVERY_S
             )
@@ -188,8 +193,8 @@ class StoreFeeder:
     def _opened(self) -> tuple[StoreFeed, StorePublisher]:
         trainer = self._identity()
         if self._publisher is None or self._feed is None:
-            store, seal = store_of(self._sidecar.settings, self._sidecar.plans.plan)
             plan = self._sidecar.plans.plan
+            store, seal = store_of(self._sidecar.settings, plan, self._fed)
             trusted = TrustedSigners(self._sidecar.identity.current().files.ca_pem, self._sidecar.settings.group_uid)
             patience = Patience.until(self._stopping)
             settings = PublishSettings(keep_versions=plan.retention.versions, patience=patience)
@@ -223,7 +228,7 @@ class StoreFeeder:
             made.result(ANCHOR_TIMEOUT_S)
         except (SyncError, TimeoutError) as error:
             made.cancel()
-            self._say(f"whole weights for the object store could not be made: {error}")
+            self._say(f"whole weights for {self.address} could not be made: {error}")
             return
         feed.put_anchor(key)
 

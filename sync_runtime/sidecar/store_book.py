@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal, cast
 
 from sync_runtime.bucket.keys import ObjectKey, VersionRef
+from sync_runtime.contract.figures import Figure
 from sync_runtime.contract.figures import runtime as figures
 from sync_runtime.contract.reports import StoreReport, Trouble
 from sync_runtime.contract.traces import ATTR_BYTES, ATTR_CODEC, ATTR_PEER, FETCH, PUT
@@ -106,3 +107,36 @@ class StoreBook:
             self._busy_s += spent_s
             if spent_s > 0 and size_bytes:
                 self._rate = min(int(8 * size_bytes / spent_s), 2**53 - 1)
+
+
+class StoreBooks:
+    """Several stores of one trainer as one: the worst of them is told of."""
+
+    def __init__(self, books: Sequence[tuple[str, StoreBook]]) -> None:
+        """Every store by its address."""
+        self._books = books
+
+    def report(self) -> StoreReport | None:
+        """For the operator; None until every store was tried, or one failed."""
+        found = [(address, book.report()) for address, book in self._books]
+        told = [(address, report) for address, report in found if report is not None]
+        ill = next(((address, report) for address, report in told if report.trouble is not None), None)
+        if not told or (ill is None and len(told) < len(found)):
+            return None
+        address, worst = ill or min(told, key=lambda one: -1 if one[1].seq is None else one[1].seq)
+        if len(self._books) == 1:
+            return worst
+        return worst.model_copy(update={"address": address, "objects": sum(report.objects for _, report in told)})
+
+    def readings(self) -> Iterator[Reading]:
+        """For metrics: what was done in all of them together, and how the worst of them is."""
+        together: dict[tuple[Figure, tuple[str, ...]], float] = {}
+        for reading in (one for _, book in self._books for one in book.readings()):
+            key, value = (reading.figure, reading.labels), cast("float", reading.value)
+            known = together.get(key)
+            if known is None:
+                together[key] = value
+            else:
+                is_worst = reading.figure in (figures.STORE_UP, figures.STORE_SEQ)
+                together[key] = min(known, value) if is_worst else known + value
+        yield from (Reading(figure, value, labels) for (figure, labels), value in together.items())

@@ -24,8 +24,9 @@ from sync_runtime.session.ranks.publishing import PublisherRanks
 from sync_runtime.session.terms import prove
 from sync_runtime.settings import SidecarSettings
 from sync_runtime.sidecar.reports import report_of, reported
-from sync_runtime.sidecar.store import BUCKET_BYTES, StoreFeeder, feeds_store
-from sync_runtime.sidecar.store_book import StoreBook
+from sync_runtime.sidecar.store import BUCKET_BYTES
+from sync_runtime.sidecar.store_book import StoreBooks
+from sync_runtime.sidecar.store_feeders import StoreFeeders
 from sync_runtime.sidecar.work import TrainerWork
 from sync_runtime.telemetry.surface import Attributes, Fault
 
@@ -69,11 +70,7 @@ class Trainer:
         )
         self.libraries = PublisherRanks(self.engine)
         self.work = TrainerWork(sidecar, self.engine)
-        self._feeder: StoreFeeder | None = None
-        if feeds_store(sidecar.plans):
-            self._feeder = StoreFeeder(
-                sidecar, self._maker, self._anchor, lambda version: self._traced.get(version, "")
-            )
+        self._feeders = StoreFeeders(sidecar, self._maker, self._anchor, lambda version: self._traced.get(version, ""))
         self.plan_changed()
 
     def _take_term(self, settings: SidecarSettings, spool: Spool) -> None:
@@ -95,9 +92,9 @@ class Trainer:
         self._newest_term = spool.term
 
     @property
-    def store_book(self) -> StoreBook | None:
-        """What was done with the object store; None: there is none."""
-        return None if self._feeder is None else self._feeder.book
+    def store_book(self) -> StoreBooks | None:
+        """What was done with the object stores; None: there is none."""
+        return self._feeders.books
 
     def _begin_trace(self, version: VersionRef, step: int | None) -> str:
         line = self._sidecar.traces.begin(*version, step)
@@ -109,19 +106,18 @@ class Trainer:
     def start(self) -> None:
         """Nothing to dial; children are told of the term as they come."""
         self.work.start()
-        if self._feeder is not None:
-            self._feeder.start(asyncio.get_running_loop())
+        self._feeders.start(asyncio.get_running_loop())
 
     async def close(self) -> None:
         """What is being made durable becomes so."""
         await self.engine.close()
-        if self._feeder is not None:
-            await asyncio.to_thread(self._feeder.close)
+        await self._feeders.close()
         self.work.close()
 
     def plan_changed(self) -> None:
-        """A trainer's term comes with its start: a larger one in the plan is another trainer's."""
+        """Stores may come and go. A trainer's term comes with its start: a larger one in the plan is another's."""
         self.engine.appointed_term = max(self._sidecar.plans.plan.term, self._newest_term)
+        self._feeders.heed_plan()
 
     async def keep_house(self) -> None:
         """Certificates may have been renewed; leases of work may have expired."""
@@ -183,10 +179,10 @@ class Trainer:
 
     def _bucket_bytes(self) -> int:
         tuned = self._sidecar.links.bucket_bytes()
-        return max(tuned, BUCKET_BYTES) if feeds_store(self._sidecar.plans) else tuned
+        return max(tuned, BUCKET_BYTES) if self._feeders.any else tuned
 
     def _is_put(self) -> bool:
-        return self._feeder is None or self._feeder.level == self.engine.version
+        return self._feeders.are_at(self.engine.version)
 
     async def _anchor(self, key: ObjectKey) -> None:
         await self._make_anchor(key, None)
@@ -220,8 +216,7 @@ class Trainer:
         self._sidecar.stage_times.all_took(stages)
         self._sidecar.keeper.wake()
         self._sidecar.spawn(self._sidecar.retain())
-        if self._feeder is not None:
-            self._feeder.wake()
+        self._feeders.wake()
         self.work.published()
 
     def _failed(self, version: VersionRef, reason: str) -> None:

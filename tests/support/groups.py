@@ -97,6 +97,12 @@ class Group:
         """All of them, the trainer first."""
         self.start(*self.members)
 
+    def plan(self, revision: int, *members: Member, **settings: object) -> None:
+        """Another plan, for those that run too."""
+        self.members |= {member.name: member for member in members}
+        self.settings = {**self.settings, "revision": revision, **settings}
+        self._write()
+
     def kill(self, name: str) -> None:
         """kill -9."""
         self._end(name, signal.SIGKILL)
@@ -164,4 +170,6 @@ def _toml(value: object) -> str:
     """A value as TOML has it; tables inline."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""The Secrets of object stores: the one that a group names, on the hub, and our copies of it where its members are.
+"""The Secrets of object stores: those that a group names, on the hub, and our copies of them where its members are.
 
 They are read by name, now and then, and never listed or watched: that would show the operator every Secret of every
 namespace. A copy that was read is a child like any other from then on, so that the plan applies, keeps and deletes it.
@@ -12,15 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sync_runtime.contract.names import LABEL_GROUP_UID, GroupKey
-from sync_runtime.contract.stores import used_keys
-from sync_runtime.contract.sync import Sync
+from sync_runtime.contract.stores import fed_stores, used_keys
 from syncgroup_operator.errors import ApiError, DeniedError, NotFoundError
 from syncgroup_operator.execute.clusters import Clusters
 from syncgroup_operator.kube.kinds import SECRET
 from syncgroup_operator.kube.views import child_view
 from syncgroup_operator.planning.decision import Decision
 from syncgroup_operator.planning.observation import ChildView, Observation, StoreSecret
-from syncgroup_operator.planning.stores import copy_key, secret_ref_of
+from syncgroup_operator.planning.stores import copy_key, secret_names
 
 LOOK_AGAIN_S: Final = 60.0
 """A rotated Secret is where members are after this, and what the kubelet needs besides."""
@@ -30,7 +29,7 @@ LOOK_SOON_S: Final = 5.0
 
 @dataclass(slots=True)
 class _Kept:
-    secret: StoreSecret | None
+    secrets: dict[str, StoreSecret]
     mark: tuple[object, ...]
     """What it was read for: another spec or another cluster is another reading."""
     due_s: float
@@ -46,14 +45,13 @@ class StoreSecrets:
         self._kept: dict[GroupKey, _Kept] = {}
 
     async def seen(self, observation: Observation, holders: Iterable[str]) -> Observation:
-        """The observation with the group's Secret and its copies. `holders`: clusters that may have one from before.
+        """The observation with the group's Secrets and their copies. `holders`: clusters that may have one from before.
 
         Raises ApiError where the hub does not answer and nothing is known from before.
         """
-        sync, key = observation.group.spec.sync, observation.key
-        ref = secret_ref_of(sync)
+        key = observation.key
         names = {name for name in holders if name in observation.clusters}
-        if ref is not None:
+        if secret_names(observation.group.spec.sync, key):
             names |= {name for name, cluster in observation.clusters.items() if cluster.namespace}
         if not names:
             self._kept.pop(key, None)
@@ -62,11 +60,11 @@ class StoreSecrets:
         mark = (observation.uid, observation.generation, connections)
         kept = self._kept.get(key)
         if kept is None or kept.mark != mark or self._clock() >= kept.due_s:
-            kept = self._kept[key] = await self._read(observation, sync, names, mark, kept)
+            kept = self._kept[key] = await self._read(observation, names, mark, kept)
         return _with(observation, kept)
 
     def due_s(self, key: GroupKey) -> float | None:
-        """After how long the group's Secret is to be read again; None: never."""
+        """After how long the group's Secrets are to be read again; None: never."""
         kept = self._kept.get(key)
         return None if kept is None else max(kept.due_s - self._clock(), 0.0)
 
@@ -102,34 +100,34 @@ class StoreSecrets:
         self._kept.pop(key, None)
 
     async def _read(
-        self, observation: Observation, sync: Sync, names: set[str], mark: tuple[object, ...], before: _Kept | None
+        self, observation: Observation, names: set[str], mark: tuple[object, ...], before: _Kept | None
     ) -> _Kept:
-        secret = None
-        if secret_ref_of(sync) is not None and not observation.deleting:
-            secret = await self._source(observation, sync, None if before is None else before.secret)
-        kept = _Kept(secret, mark, self._clock() + LOOK_AGAIN_S)
+        known = {} if before is None else before.secrets
+        wanted = [] if observation.deleting else secret_names(observation.group.spec.sync, observation.key)
+        secrets = {name: await self._source(observation, name, known.get(name)) for name in wanted}
+        kept = _Kept(secrets, mark, self._clock() + LOOK_AGAIN_S)
         for name in sorted(names):
             copy = await self._copy(observation, name, None if before is None else before.copies.get(name))
             if copy is not None:
                 kept.copies[name] = copy
         return kept
 
-    async def _source(self, observation: Observation, sync: Sync, before: StoreSecret | None) -> StoreSecret | None:
-        ref, store = secret_ref_of(sync), sync.object_store
-        if ref is None or store is None:
-            return None
+    async def _source(self, observation: Observation, name: str, before: StoreSecret | None) -> StoreSecret:
+        """One Secret, as much of it as the stores that name it read."""
         try:
-            found = await self._clusters.hub.get(SECRET, observation.key.namespace, ref.name)
+            found = await self._clusters.hub.get(SECRET, observation.key.namespace, name)
         except NotFoundError:
-            return StoreSecret(ref.name)
+            return StoreSecret(name)
         except DeniedError as error:
-            return StoreSecret(ref.name, denied=str(error))
+            return StoreSecret(name, denied=str(error))
         except ApiError:
-            if before is None or before.name != ref.name:
+            if before is None:
                 raise
             return before
         data = {key: value for key, value in _mapping(found.get("data")).items() if isinstance(value, str)}
-        return StoreSecret(ref.name, {key: data[key] for key in used_keys(store.url, data)})
+        stores = fed_stores(observation.group.spec.sync, observation.key)
+        urls = [store.url for store in stores if store.secret_ref is not None and store.secret_ref.name == name]
+        return StoreSecret(name, {key: data[key] for url in urls for key in used_keys(url, data)})
 
     async def _copy(self, observation: Observation, name: str, before: ChildView | None) -> ChildView | None:
         """Our own copy; what somebody else has put under its name is none."""
@@ -152,7 +150,7 @@ def _with(observation: Observation, kept: _Kept) -> Observation:
     for name, copy in kept.copies.items():
         cluster = clusters[name]
         clusters[name] = replace(cluster, children={**cluster.children, copy.key: copy})
-    return replace(observation, clusters=clusters, store_secret=kept.secret)
+    return replace(observation, clusters=clusters, store_secrets=kept.secrets)
 
 
 def _mapping(found: Any) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from syncgroup_operator.manifests.services import members_service, trainer_servi
 from syncgroup_operator.planning.decision import Decision, Seat
 from syncgroup_operator.planning.diff import Wanted
 from syncgroup_operator.planning.observation import Observation, Slot
+from syncgroup_operator.planning.stores import copies_at
 
 
 def children_of(observation: Observation, decision: Decision, extras: Extras) -> tuple[Wanted, ...]:
@@ -29,7 +30,7 @@ def children_of(observation: Observation, decision: Decision, extras: Extras) ->
         *_roles(observation, decision, seats, clusters, extras),
         *_services(observation, clusters, extras),
         *_config_maps(observation, decision, clusters, extras),
-        *_store_secrets(observation, clusters, extras),
+        *_store_secrets(observation, seats, extras),
         *_claims(observation, seats, extras),
         *(Wanted(seat.place.cluster, objects.lease(observation, seat, extras.hub_id)) for seat in seats),
         *_pods(observation, decision, seats, extras),
@@ -70,11 +71,9 @@ def _config_maps(
             yield Wanted(place.cluster, objects.plan_config_map(observation, place, plan, extras.hub_id))
 
 
-def _store_secrets(observation: Observation, clusters: tuple[str, ...], extras: Extras) -> Iterator[Wanted]:
-    secret = observation.store_secret
-    if secret is not None and secret.data is not None:
-        for cluster in clusters:
-            yield Wanted(cluster, objects.store_secret(observation, cluster, secret.data, extras.hub_id))
+def _store_secrets(observation: Observation, seats: tuple[Seat, ...], extras: Extras) -> Iterator[Wanted]:
+    for cluster, data in copies_at(observation, dict.fromkeys(seat.place for seat in seats)).items():
+        yield Wanted(cluster, objects.store_secret(observation, cluster, data, extras.hub_id))
 
 
 def _claims(observation: Observation, seats: tuple[Seat, ...], extras: Extras) -> Iterator[Wanted]:

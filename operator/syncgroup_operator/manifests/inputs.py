@@ -15,7 +15,7 @@ from sync_runtime.contract.sync import GpuAccess
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator.manifests.parts import Part
 from syncgroup_operator.planning.observation import Place
-from syncgroup_operator.planning.stores import secret_ref_of
+from syncgroup_operator.planning.stores import opens_with_secret
 
 FOLDER_LENGTH = 16
 
@@ -94,7 +94,9 @@ def pod_inputs(
         gpu_access=group.spec.sync.gpu_access,
         image=runtime.image or default_image,
         library=library,
-        has_store_secret=secret_ref_of(group.spec.sync) is not None,
+        has_store_secret=opens_with_secret(
+            group.spec.sync, group.key, place, is_trainer=part.role == names.TRAINER_ROLE
+        ),
         term=term,
         select_region=select_region,
         avoid_nodes=avoid_nodes,

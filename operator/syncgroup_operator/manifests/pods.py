@@ -20,6 +20,7 @@ from syncgroup_operator.manifests.parts import Part, part_of, parts_of
 from syncgroup_operator.manifests.problems import user_container_index
 from syncgroup_operator.planning.decision import Seat
 from syncgroup_operator.planning.observation import Observation
+from syncgroup_operator.planning.stores import opens_with_secret
 
 Document = dict[str, Any]
 
@@ -68,6 +69,9 @@ def template_hashes(group: SyncGroup, uid: str, default_image: str, library: Lib
 def _hash_of(group: SyncGroup, uid: str, part: Part, default_image: str, library: LibraryFacts) -> str:
     inputs = pod_inputs(group, uid, part, 0, part.home, namespace="", default_image=default_image, library=library)
     text = json.dumps(_document(inputs), sort_keys=True, separators=(",", ":"), default=str)
+    elsewhere = [opens_with_secret(group.spec.sync, group.key, place, is_trainer=False) for place in part.places[1:]]
+    if any(mounts != inputs.has_store_secret for mounts in elsewhere):  # pods there differ from those at home
+        text += json.dumps(elsewhere)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

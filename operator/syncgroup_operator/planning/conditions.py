@@ -15,7 +15,7 @@ from syncgroup_operator import reasons
 from syncgroup_operator.planning import clock
 from syncgroup_operator.planning.census import Census, camel, clipped
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
-from syncgroup_operator.planning.stores import is_proved, store_address, store_trouble
+from syncgroup_operator.planning.stores import addresses, is_proved, store_trouble
 
 LOSSY_PPM = PPM // 20
 EXPIRING_SOON = datetime.timedelta(hours=2)
@@ -191,15 +191,15 @@ def _rollouts(census: Census) -> Verdict:
 
 def _store(census: Census) -> Verdict | None:
     """What is wrong with the object store, or not known of it yet; None: nothing, or there is none."""
-    sync = census.observation.group.spec.sync
-    if sync.transport != "ObjectStore" or census.observation.group.spec.suspend:
+    stores = addresses(census)
+    if not stores or census.observation.group.spec.suspend:
         return None
     trouble = store_trouble(census)
     if trouble is not None:
         return Verdict("False", trouble.reason, trouble.message)
     if is_proved(census):
         return None
-    return Verdict("False", reasons.STORE_UNPROVED, f"the trainer has not opened {store_address(census)} yet")
+    return Verdict("False", reasons.STORE_UNPROVED, f"the trainer has not opened {', '.join(stores)} yet")
 
 
 def _links(census: Census) -> Verdict:
@@ -207,9 +207,9 @@ def _links(census: Census) -> Verdict:
     store = _store(census)
     if store is not None:
         return Verdict("Unknown", store.reason, store.message) if store.reason == reasons.STORE_UNPROVED else store
-    plans = census.decision.plans
-    blind = sorted({place.cluster for place, plan in plans.items() if plan.trainer is None and plan.members})
-    if blind and census.observation.group.spec.sync.transport == "Streams":
+    dialling = {place: plan for place, plan in census.decision.plans.items() if plan.transport == "Streams"}
+    blind = sorted({place.cluster for place, plan in dialling.items() if plan.trainer is None and plan.members})
+    if blind:
         message = f"clusters {', '.join(blind)} do not know the trainer's address yet: its Service has none, or set "
         return Verdict("False", reasons.TRAINER_UNREACHED, message + "spec.trainer.exposure.host")
     behind = [row for row in census.ready if (census.lag(row) or 0) > stale]

@@ -142,7 +142,7 @@ def _remember(
             "replacements_total": state.replacements_total + len(work.replacements),
             "replacements": work.budget.counts(),
             "clusters": _touched(observation, state, {seat.place.cluster for seat in work.seats}),
-            "store_clusters": copies_wanted(observation, state, {seat.place.cluster for seat in work.seats}),
+            "store_clusters": copies_wanted(observation, state, {seat.place for seat in work.seats}),
             "requests": settled.requests,
             "scrubs": settled.scrubs,
         }

@@ -7,6 +7,9 @@ over more clusters than the trainer may serve gives it more children than that; 
 
 Places that have a member to serve others come before those that have none. A place is the guest of an earlier one, so
 that no failure of anybody can close a circle.
+
+A place that an object store stands before is on its own: its relay follows the store, the others dial the relay, and
+nobody there dials or is dialled from elsewhere, not even by the trainer's neighbours.
 """
 
 from __future__ import annotations
@@ -40,10 +43,12 @@ def route_all(
     trainer: str,
     exposed: bool,
     held: Collection[Place] = (),
+    stored: Collection[Place] = (),
 ) -> Trees:
     """The trees. `heads`: those until now; `home`: the trainer's own place; `exposed`: whether other clusters know its
-    address; `held`: places of which nothing can be seen."""
-    hosts = hosts_of(members, home, held)
+    address; `held`: places of which nothing can be seen; `stored`: places that follow an object store."""
+    dialling = {place: those for place, those in members.items() if place not in stored}
+    hosts = hosts_of(dialling, home, held)
     direct = sum(bool(members[place]) for place, host in hosts.items() if host is None and place != home)
     waiting = Counter(host for host in hosts.values() if host is not None)
     seated: Counter[Place] = Counter()
@@ -63,6 +68,9 @@ def route_all(
             guests=waiting[place],
             above=above,
         )
+    for place in sorted(set(members) - set(dialling)):
+        known = heads.get(place, ())
+        routes[place] = route(members[place], known, trainer=None, roots=1, held=place in held)
     return Trees(routes, {place: host for place, host in hosts.items() if host is not None})
 
 

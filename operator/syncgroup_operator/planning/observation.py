@@ -167,11 +167,11 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class StoreSecret:
-    """The Secret that a group's object store names, as it was last read on the hub."""
+    """A Secret that an object store of the group names, as it was last read on the hub."""
 
     name: str
     data: Mapping[str, str] | None = field(default=None, repr=False)
-    """Base64 by key, those that the store reads; None: there is no such Secret."""
+    """Base64 by key, those that its stores read; None: there is no such Secret."""
     denied: str = ""
     """Why the operator may not read it."""
 
@@ -191,8 +191,8 @@ class Observation:
     template_hashes: Mapping[str, str] = field(default_factory=dict)
     """Per role, what a pod of the present template carries (`manifests`)."""
     default_image: str = ""
-    store_secret: StoreSecret | None = None
-    """None: the group has no object store, or one that the pods' own identity opens."""
+    store_secrets: Mapping[str, StoreSecret] = field(default_factory=dict)
+    """Those that the group's object stores name; none where it has no store, or the pods' own identity opens them."""
     refused: frozenset[Slot] = frozenset()
     """Seats whose pod the API server refused to make when it was last asked: there surely is none, so that a trainer
     may be asked for again with the same term."""

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sync_runtime.contract import names
-from sync_runtime.contract.plan import LeasePlan, MemberPlan, Plan, TelemetryPlan
+from sync_runtime.contract.plan import FedStore, LeasePlan, MemberPlan, Plan, TelemetryPlan
+from sync_runtime.contract.stores import address_of, fed_stores, keys_prefix, store_at
+from sync_runtime.contract.sync import ObjectStore
 from syncgroup_operator.planning.endpoints import Address, member_endpoint, outside_address, trainer_endpoint
 from syncgroup_operator.planning.leases import UNSEEN, Life
 from syncgroup_operator.planning.links import Pair, link_plan
@@ -126,6 +128,7 @@ def _trees(
         trainer=names.member_name(observation.key, *TRAINER),
         exposed=exposed,
         held={place for place in members if not reachable(observation, place)},
+        stored={place for place in members if store_at(observation.group.spec.sync, *place) is not None},
     )
 
 
@@ -173,7 +176,10 @@ def _plan(
     ]
     if place == home:
         members.insert(0, MemberPlan(name=names.member_name(key, *TRAINER), role="Trainer"))
-    senders = sorted({home, place, host or place} if routes.parents else set())
+    store = store_at(spec.sync, *place)
+    dials_trainer = store is None or place == home or spec.work.mode == "Leased"  # work is leased over a connection
+    nearby = {place} if store is not None else {home, place, host or place}
+    senders = sorted(nearby if routes.parents else set())
     pairs = [Pair(sender, place) for sender in senders]
     return Plan(
         format_version=1,
@@ -184,9 +190,11 @@ def _plan(
         region=place.region,
         term=term,
         revision=0,
-        trainer=trainer_endpoint(observation, place, outside),
-        transport=spec.sync.transport,
-        object_store=spec.sync.object_store,
+        trainer=trainer_endpoint(observation, place, outside) if dials_trainer else None,
+        transport="Streams" if store is None else "ObjectStore",
+        object_store=store,
+        store_keys=None if store is None else keys_prefix(spec.sync, store),
+        feeds=_feeds(observation, store) if place == home else None,
         max_staleness=spec.sync.max_staleness,
         anchor_every=spec.sync.anchor_every,
         retention=spec.sync.retention,
@@ -199,3 +207,11 @@ def _plan(
         work=spec.work,
         telemetry=TelemetryPlan(endpoint=spec.telemetry.endpoint, sampled_members=sorted(sampled)),
     )
+
+
+def _feeds(observation: Observation, own: ObjectStore | None) -> list[FedStore] | None:
+    """The stores that the trainer feeds besides the one that its own place follows."""
+    sync, key = observation.group.spec.sync, observation.key
+    known = None if own is None else address_of(own, *key)
+    others = [store for store in fed_stores(sync, key) if address_of(store, *key) != known]
+    return [FedStore(object_store=store, keys=keys_prefix(sync, store)) for store in others] or None

@@ -32,7 +32,7 @@ from syncgroup_operator.planning.observation import ClusterProblem, Observation,
 from syncgroup_operator.planning.problems import Failure, TemplateProblem
 from syncgroup_operator.planning.requests import request_statuses
 from syncgroup_operator.planning.state import PlaceState
-from syncgroup_operator.planning.stores import follower, nearly, store_address, store_status
+from syncgroup_operator.planning.stores import address_at, follower, nearly, store_status
 from syncgroup_operator.planning.trainers import trainer_place
 
 _FIGURES: Final = ("rate_bits_per_second", "rtt_micros", "loss_ppm", "utilisation_percent")
@@ -134,7 +134,7 @@ def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
         ready = [row for row in rows if row.ready]
         lags = [lag for lag in (census.lag(row) for row in ready) if lag is not None]
         was = old[place].link if place in old else None
-        was = None if was is not None and was.store is not None and not store_address(census) else was
+        was = None if was is not None and (was.store or "") != address_at(census, place) else was
         link = links.get(Pair(home, place))
         shown = was if link is None else _link(link, was, census.observation.now)
         found.append(
@@ -146,7 +146,7 @@ def _regions(census: Census, before: SyncGroupStatus) -> list[RegionStatus]:
                 version=_oldest(ready),
                 lag_versions=max(lags, default=None),
                 relay=relays.get(place) or None,
-                link=_store_link(census, rows, was) or shown,
+                link=_store_link(census, place, rows, was) or shown,
             )
         )
     return found
@@ -180,12 +180,12 @@ def _link(link: LinkReport, before: LinkStatus | None, now: datetime.datetime) -
     return before if same and all(nearly(getattr(before, one), getattr(fresh, one)) for one in _FIGURES) else fresh
 
 
-def _store_link(census: Census, rows: Sequence[Row], before: LinkStatus | None) -> LinkStatus | None:
+def _store_link(census: Census, place: Place, rows: Sequence[Row], before: LinkStatus | None) -> LinkStatus | None:
     """The store as the link into a place, by whoever fetches there; None where weights come over streams."""
-    address = store_address(census)
+    address = address_at(census, place)
     if not address:
         return None
-    was = before if before is not None and before.store == address else None
+    was = before
     report = follower(rows)
     rate = report.rate_bits_per_second if report is not None else None
     same = rate is None or (was is not None and nearly(was.rate_bits_per_second, rate))

@@ -15,8 +15,11 @@ from sync_runtime.transport.object_store.ports import Objects
 from sync_runtime.transport.object_store.seal import GROUP_KEY_NAME, Seal, parse_group_key
 
 
-def open_store(url: str, prefix: str, credentials: Path | None = None) -> Objects:
-    """The store at an address of the contract (`objectStore.url`), below a prefix; raises SettingsError."""
+def open_store(url: str, prefix: str, credentials: Path | None = None, keys: str = "") -> Objects:
+    """The store at an address of the contract (`objectStore.url`), below a prefix; raises SettingsError.
+
+    `keys`: what the names of its credentials begin with, where several stores share their folder.
+    """
     parts = urlsplit(url)
     if parts.scheme == "file":
         if parts.netloc:
@@ -24,12 +27,12 @@ def open_store(url: str, prefix: str, credentials: Path | None = None) -> Object
         return FolderStore(Path(unquote(parts.path)) / prefix)
     from sync_runtime.transport.object_store.remote import RemoteStore  # noqa: PLC0415 -- see above
 
-    return RemoteStore(url, prefix, credentials)
+    return RemoteStore(url, prefix, credentials, keys=keys)
 
 
-def open_seal(group_uid: str, credentials: Path | None) -> Seal:
+def open_seal(group_uid: str, credentials: Path | None, keys: str = "") -> Seal:
     """The seal that the Secret asks for: none where it has no group key."""
-    path = None if credentials is None else credentials / GROUP_KEY_NAME
+    path = None if credentials is None else credentials / f"{keys}{GROUP_KEY_NAME}"
     if path is None or not path.exists():
         return Seal(group_uid)
     try:

@@ -54,18 +54,22 @@ _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER: Final = {"Cache-Control": "no-cache"}
 
 
-def read_credentials(folder: Path | None) -> dict[str, str]:
-    """The files of a Secret as settings of the library, such as AWS_ACCESS_KEY_ID; empty: the pod's own identity."""
+def read_credentials(folder: Path | None, keys: str = "") -> dict[str, str]:
+    """The files of a Secret as settings of the library, such as AWS_ACCESS_KEY_ID; empty: the pod's own identity.
+
+    Where several stores share a folder, the names of one store's files begin with its `keys`, which end in a dot.
+    """
     if folder is None:
         return {}
     try:
-        files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        found = {path.name: path.read_bytes() for path in files}
+        files = {path.name.removeprefix(keys): path for path in folder.iterdir() if path.name.startswith(keys)}
+        ours = {name: path for name, path in sorted(files.items()) if "." not in name and path.is_file()}
+        found = {name: path.read_bytes() for name, path in ours.items()}
     except OSError as error:
         raise StoreDeniedError(f"the store's credentials in {folder} cannot be read: {error.strerror}") from error
     for name, value in found.items():
         if len(value) > _MAX_CREDENTIAL_BYTES:
-            raise SettingsError(f"{folder / name} is too large for a credential")
+            raise SettingsError(f"{folder}/{keys}{name} is too large for a credential")
     try:
         return {name.lower(): value.decode().strip() for name, value in found.items() if name != GROUP_KEY_NAME}
     except UnicodeDecodeError as error:
@@ -76,18 +80,25 @@ class RemoteStore:
     """A bucket or container, below a prefix. Thread-safe."""
 
     def __init__(
-        self, url: str, prefix: str, credentials: Path | None = None, *, timeout_s: float = 60.0, connect_s: float = 5.0
+        self,
+        url: str,
+        prefix: str,
+        credentials: Path | None = None,
+        *,
+        keys: str = "",
+        timeout_s: float = 60.0,
+        connect_s: float = 5.0,
     ) -> None:
         self._url = url
         self._prefix = prefix.strip("/")
-        self._credentials = credentials
+        self._credentials, self._keys = credentials, keys
         self._client: dict[str, Any] = {
             "timeout": timedelta(seconds=timeout_s),
             "connect_timeout": timedelta(seconds=connect_s),
             "allow_http": url.startswith("http://"),
         }
         self._lock = threading.Lock()
-        self._settings = read_credentials(credentials)
+        self._settings = read_credentials(credentials, keys)
         self._store = self._opened(self._settings)
         self._keeps_attributes = True
 
@@ -170,7 +181,7 @@ class RemoteStore:
         with self._lock:
             if self._store is not refused:
                 return True
-            settings = read_credentials(self._credentials)
+            settings = read_credentials(self._credentials, self._keys)
             if settings == self._settings:
                 return False
             self._settings, self._store = settings, self._opened(settings)

@@ -140,6 +140,25 @@ def syncs(draw: st.DrawFn, *, transport: str | None) -> Document:
     return sync
 
 
+@st.composite
+def ways_of_regions(draw: st.DrawFn, rollouts: list[Document], *, has_store: bool) -> list[Document]:
+    """Some places of these rollouts with a way of their own; those in other clusters by a store, so that any exposure
+    of the trainer will do."""
+    fallbacks = [place for one in rollouts for place in one.get("placement", {}).get("fallback", ())]
+    places = sorted({_place(item) for item in (*rollouts, *fallbacks)})
+    found = []
+    for number, (cluster, region) in enumerate(draw(st.lists(st.sampled_from(places), max_size=3, unique=True))):
+        way: Document = {"cluster": cluster, "region": region, "transport": "ObjectStore"}
+        if cluster == "local" and draw(st.booleans()):
+            del way["cluster"]
+            way["transport"] = "Streams"
+        elif not has_store or draw(st.booleans()):
+            secret = {"secretRef": st.just({"name": f"keys-{number}"})}
+            way["objectStore"] = draw(documents({"url": st.just(f"s3://of-region-{number}")}, secret))
+        found.append(way)
+    return found
+
+
 def leases() -> st.SearchStrategy[Document]:
     """Lease policies whose three times fit each other, whichever are left to their defaults."""
     return documents(
@@ -205,6 +224,8 @@ def syncgroups(draw: st.DrawFn) -> Document:
     }
     if transport or draw(st.booleans()):
         spec["sync"] = draw(syncs(transport=transport))
+        ways = draw(ways_of_regions(spec["rollouts"], has_store=transport == "ObjectStore"))
+        spec["sync"] |= {"regions": ways} if ways else {}
     small = {
         "suspend": st.booleans(),
         "managedBy": st.sampled_from(["syncgroup.dev/operator", "kueue.x-k8s.io/multikueue"]),

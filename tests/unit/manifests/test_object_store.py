@@ -43,7 +43,9 @@ def sync(url: str = "s3://weights", **store: Any) -> dict[str, Any]:
 
 def stored(secret: StoreSecret | None = SECRET, **changes: Any) -> Observation:
     store: dict[str, Any] = {} if secret is None else {"secretRef": {"name": "credentials"}}
-    return observation(group(sync=sync(**store)), store_secret=secret, **changes)
+    return observation(
+        group(sync=sync(**store)), store_secrets={} if secret is None else {secret.name: secret}, **changes
+    )
 
 
 def documents(seen: Observation, kind: str) -> dict[str, dict[str, Any]]:
