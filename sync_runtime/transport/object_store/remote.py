@@ -49,6 +49,8 @@ _CLOCK_SIGNS: Final = ("RequestTimeTooSkewed", "RequestExpired")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
 _STRANGERS: Final = ("InvalidAccessKeyId", "XAdminUserNotFound")
 _NO_BUCKETS: Final = ("NoSuchBucket", "ContainerNotFound")
+_ENDPOINTS: Final = ("azure_storage_endpoint", "azure_endpoint", "google_base_url")
+"""Settings that name a server instead of the cloud's own; whoever writes http:// there means it."""
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _FOR_EVER: Final = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER: Final = {"Cache-Control": "no-cache"}
@@ -95,7 +97,6 @@ class RemoteStore:
         self._client: dict[str, Any] = {
             "timeout": timedelta(seconds=timeout_s),
             "connect_timeout": timedelta(seconds=connect_s),
-            "allow_http": url.startswith("http://"),
         }
         self._lock = threading.Lock()
         self._settings = read_credentials(credentials, keys)
@@ -192,7 +193,9 @@ class RemoteStore:
         if parts.scheme not in _SCHEMES:
             raise SettingsError(f"{self._url} is no address of a store: s3://, gs://, az:// or https://host/bucket")
         config: Any = dict(settings)
-        options: Any = {"client_options": self._client, "retry_config": _NO_RETRIES}
+        endpoints = (self._url, *(settings.get(name, "") for name in _ENDPOINTS))
+        client = {**self._client, "allow_http": any(one.startswith("http://") for one in endpoints)}
+        options: Any = {"client_options": client, "retry_config": _NO_RETRIES}
         try:
             if parts.scheme in {"http", "https"}:
                 bucket, _, inner = parts.path.strip("/").partition("/")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sync_runtime.contract import names
+from sync_runtime.contract.syncgroup import SyncGroup
 from sync_runtime.settings import from_environment
 from syncgroup_operator import reasons
 from syncgroup_operator.manifests.children import children_of
@@ -17,6 +19,7 @@ from syncgroup_operator.manifests.problems import problems_of
 from syncgroup_operator.planning.diff import Apply, Delete, diff
 from syncgroup_operator.planning.observation import ChildView, Observation, StoreSecret
 from tests.unit.manifests.samples import (
+    AWAY,
     EXTRAS,
     HUB_ID,
     IMAGE,
@@ -153,3 +156,58 @@ def test_groups_without_a_store_keep_their_pods() -> None:
     assert plain == template_hashes(group(sync=sync()), UID, IMAGE, LIBRARY)
     with_secret = group(sync=sync(secretRef={"name": "credentials"}))
     assert plain != template_hashes(with_secret, UID, IMAGE, LIBRARY)
+
+
+REGION = {"cluster": "frankfurt", "region": AWAY.region, "transport": "ObjectStore"}
+OWN = {"url": "gs://own", "secretRef": {"name": "own"}}
+OWN_DATA = {"GOOGLE_SERVICE_ACCOUNT_KEY": "e30="}
+
+
+def of_region(store: dict[str, Any] | None = OWN, **sync_fields: Any) -> Observation:
+    way = REGION if store is None else {**REGION, "objectStore": store}
+    secrets = {"credentials": SECRET, "own": StoreSecret("own", OWN_DATA)}
+    return observation(group(sync={"regions": [way], **sync_fields}), store_secrets=secrets)
+
+
+def test_a_regions_secret_goes_to_its_cluster_and_the_trainers_under_names_that_no_other_secret_has() -> None:
+    found = documents(of_region(), "Secret")
+    assert set(found) == {"local", "frankfurt"}
+    (key,) = found["frankfurt"]["data"]
+    assert key.endswith(".GOOGLE_SERVICE_ACCOUNT_KEY")
+    assert found["local"]["data"] == found["frankfurt"]["data"] == {key: "e30="}
+
+
+def test_a_cluster_gets_no_credentials_for_a_store_that_nobody_there_opens() -> None:
+    both = of_region(**sync(secretRef={"name": "credentials"}))
+    found = documents(both, "Secret")
+    assert set(found["local"]["data"]) > set(DATA)  # the trainer feeds both
+    assert not set(found["frankfurt"]["data"]) & set(DATA)
+    streaming = of_region(None, **sync(secretRef={"name": "credentials"})).group.to_document()
+    streaming["spec"]["sync"]["regions"][0]["transport"] = "Streams"
+    only_home = observation(SyncGroup.parse(streaming), store_secrets={"credentials": SECRET})
+    assert set(documents(only_home, "Secret")) == {"local"}
+    assert names.STORE_VOLUME not in str(documents(only_home, "Pod")["frankfurt"])
+
+
+def test_the_groups_own_secret_keeps_its_names_for_a_region_that_uses_it() -> None:
+    seen = of_region(None, objectStore={"url": "s3://weights", "secretRef": {"name": "credentials"}})
+    assert documents(seen, "Secret")["frankfurt"]["data"] == DATA
+    assert names.STORE_VOLUME in str(documents(seen, "Pod")["frankfurt"])
+
+
+def test_a_missing_secret_of_a_region_is_told_with_its_field() -> None:
+    seen = replace(of_region(), store_secrets={"own": StoreSecret("own")})
+    (problem,) = problems_of(seen)
+    assert (problem.reason, problem.field) == (
+        reasons.SECRET_NOT_FOUND, "spec.sync.regions[0].objectStore.secretRef.name",
+    )  # fmt: skip
+
+
+def test_a_fallback_region_that_comes_to_have_a_secret_makes_pods_anew() -> None:
+    rollout = {"placement": {"fallback": [{"region": "paris"}]}}
+    way = {"region": "paris", "transport": "ObjectStore", "objectStore": {"url": "s3://weights"}}
+    plain = group(rollout=rollout, sync={"regions": [way]})
+    named = group(rollout=rollout, sync={"regions": [{**way, "objectStore": {**OWN}}]})
+    before, after = (template_hashes(one, UID, IMAGE, LIBRARY) for one in (plain, named))
+    assert before["eu"] == template_hashes(group(rollout=rollout), UID, IMAGE, LIBRARY)["eu"]
+    assert before["eu"] != after["eu"]
