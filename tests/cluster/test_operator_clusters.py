@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from tools.devcluster.config import Level
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-TESTS = 7
+TESTS = 8
 EU, AP = "eu-west", "ap-south"
 STORED = {
     "transport": "ObjectStore",
@@ -280,6 +281,53 @@ def test_the_secret_of_an_object_store_follows_its_group_through_all_clusters(
         several.wait_empty(number)
         wait_until(lambda: copies() == [None, None, None], "the copies go", PATIENCE_S)
         assert secret_at(several.hub, team, "credentials") is not None
+
+
+def test_one_region_goes_through_a_store_of_its_own_and_the_others_stream(
+    several: SeveralClusters, number: int
+) -> None:
+    """Its Secret goes to the trainer's cluster and its own, never to the third, and goes when the region streams again."""
+    team, report = f"team-{number}", dict[str, Any]()
+    key = names.GroupKey(team, "stored")
+    store = {"url": "s3://weights", "secretRef": {"name": "credentials"}}
+    regions = [{"cluster": AP, "region": AP, "transport": "ObjectStore", "objectStore": store}]
+    spec = group(number, "stored", [(EU, 1), (AP, 2)], sync={"regions": regions})
+
+    def copies() -> list[list[str] | None]:
+        found = [secret_at(one, space, names.store_secret_name(key)) for one, space in several.places(number)]
+        return [None if data is None else sorted(name.partition(".")[2] for name in data) for data in found]
+
+    def plan(cluster: str, region: str) -> dict[str, Any]:
+        place, space = next(
+            one for one in several.places(number) if one[0] is (several.remotes.get(cluster) or several.hub)
+        )
+        _, found = place.api("GET", f"/api/v1/namespaces/{space}/configmaps/{names.plan_name(key, cluster, region)}")
+        return dict(json.loads(found["data"][names.PLAN_KEY])) if "data" in found else {}
+
+    with several.members(number, report):
+        write_secret(several, number, AWS_ACCESS_KEY_ID="who", AWS_SECRET_ACCESS_KEY="what")
+        apply(several.hub, spec)
+        held = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+        wait_until(lambda: copies() == [held, None, held], "copies where the store is opened", PATIENCE_S)
+        wait_until(lambda: _reason(several, team, "Ready") == "StoreUnproved", "nobody has opened it", PATIENCE_S)
+        report["store"] = {"objects": 3, "seq": 3}
+        seen = wait_condition(several.hub, team, "stored", "Ready", "True", timeout_s=PATIENCE_S)
+        stores = {one["cluster"]: (one.get("link") or {}).get("store") for one in seen["status"]["regions"]}
+        assert stores == {AP: f"s3://weights/{team}/stored", EU: None}
+        assert (plan(EU, EU)["transport"], plan(AP, AP)["transport"]) == ("Streams", "ObjectStore")
+        assert "trainer" in plan(EU, EU)
+        assert "trainer" not in plan(AP, AP)
+        assert sorted(member.get("parents", []) for member in plan(AP, AP)["members"])[0] == []
+        assert [fed["objectStore"]["url"] for fed in plan("local", "us-east")["feeds"]] == ["s3://weights"]
+        streaming = group(number, "stored", [(EU, 1), (AP, 2)], sync={"regions": []})
+        apply(several.hub, streaming)
+        wait_until(lambda: copies() == [None, None, None], "the copies go", PATIENCE_S)
+        wait_until(lambda: plan(AP, AP).get("transport") == "Streams", "the region streams", PATIENCE_S)
+        wait_until(
+            lambda: "store" not in group_of(several.hub, team, "stored")["status"], "nothing is told", PATIENCE_S
+        )
+        several.delete_group(number, "stored")
+        several.wait_empty(number)
 
 
 def _reason(several: SeveralClusters, namespace: str, kind: str) -> str:

@@ -17,7 +17,7 @@ from tests.support.inside import InsideGroup
 from tests.support.models import nudge, same_bits, small_model
 from tests.support.s3 import s3_server
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(180)
 
 EU = Member("eu-0", "eu", ("trainer-0",), relay=True)
 ASIA, LEAF = Member("asia-0", "asia", ("trainer-0",), relay=True), Member("asia-1", "asia", ("asia-0",))
@@ -69,13 +69,13 @@ def test_a_region_behind_a_store_and_one_over_streams_have_the_trainers_bits(tmp
                 version = publisher.publish(step=step)
                 for name, model in models.items():
                     with Subscriber(model, socket=group.socket(name)) as subscriber:
-                        follow(subscriber, version.seq)
+                        follow(subscriber, version.seq, 60.0)
                         assert subscriber.version is not None
                         assert subscriber.version.digest == version.digest
                         assert same_bits(model, trained), f"{name} has other bits"
             assert names_of(group.ask("trainer-0", "/v1/links")["links"]) == {"eu-0"}  # nobody of asia dialled it
             assert names_of(group.ask("asia-0", "/v1/links")["links"]) == {"asia-1"}
-        parents = {name: group.ask(name, "/v1/status")["report"]["parent"] for name in models}
+        parents = {name: _parent(group, name) for name in models}
         assert parents == {"eu-0": "trainer-0", "asia-0": "object-store", "asia-1": "asia-0"}
         told = {name: group.ask(name, "/v1/status")["report"].get("store") for name in ("trainer-0", *models)}
         assert told["eu-0"] is told["asia-1"] is None  # a region reads every byte from its store once
@@ -106,7 +106,7 @@ def test_two_regions_have_two_stores_with_credentials_of_their_own(tmp_path: Pat
                 version = publisher.publish()
                 for name, model in models.items():
                     with Subscriber(model, socket=group.socket(name)) as subscriber:
-                        follow(subscriber, version.seq)
+                        follow(subscriber, version.seq, 60.0)
                         assert same_bits(model, trained), f"{name} has other bits"
                 wait_for(lambda: _store(group).get("seq") == 1, what="the trainer tells of both")
                 (secret / "far.keys.AWS_SECRET_ACCESS_KEY").write_text("not that one")
@@ -134,19 +134,19 @@ def test_a_member_that_is_made_the_relay_takes_over_the_store_while_it_runs(tmp_
             Subscriber(far, socket=group.socket("asia-1")) as subscriber,
         ):
             nudge(trained, 1)
-            follow(subscriber, publisher.publish().seq)
+            follow(subscriber, publisher.publish().seq, 60.0)
             group.stop("asia-0")
             group.plan(2, dataclasses.replace(leaf, parents=("trainer-0",)))
             nudge(trained, 2)
-            follow(subscriber, publisher.publish().seq)
+            follow(subscriber, publisher.publish().seq, 60.0)
             assert same_bits(far, trained)
-            assert group.ask("asia-1", "/v1/status")["report"]["parent"] == "object-store"
+            assert _parent(group, "asia-1") == "object-store"
             assert group.ask("trainer-0", "/v1/links")["links"] == []
             group.start("asia-0")
             group.plan(3, leaf)  # and back: it dials, and follows nothing
-            wait_for(lambda: group.ask("asia-1", "/v1/status")["report"]["parent"] == "asia-0", what="it dials")
+            wait_for(lambda: _parent(group, "asia-1") == "asia-0", what="it dials")
             nudge(trained, 3)
-            follow(subscriber, publisher.publish().seq)
+            follow(subscriber, publisher.publish().seq, 60.0)
             assert same_bits(far, trained)
             assert group.ask("asia-1", "/v1/status")["report"].get("store") is None
 
@@ -166,7 +166,7 @@ def test_a_region_goes_over_to_a_store_while_the_group_runs_and_back(tmp_path: P
                 version = publisher.publish(step=step)
                 for name, model in models.items():
                     with Subscriber(model, socket=group.socket(name)) as subscriber:
-                        follow(subscriber, version.seq)
+                        follow(subscriber, version.seq, 60.0)
                         assert same_bits(model, trained), f"{name} has other bits at step {step}"
                 assert _parent(group, "eu-0") == "trainer-0"
 
