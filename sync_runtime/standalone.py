@@ -268,11 +268,13 @@ def settings_of(group: StandaloneGroup, name: str, path: Path) -> SidecarSetting
 def plan_of(group: StandaloneGroup, region: str) -> Plan:
     """The plan that an operator would write for one region."""
     trainer = next(member for member in group.members if member.role == "Trainer")
+    store, fed = store_at(group.sync, names.LOCAL_CLUSTER, region), fed_stores(group.sync, group.key)
     here = [member for member in group.members if member.region == region]
-    dialled = {parent for member in here for parent in member.parents}
+    near = {member.name for member in (group.members if store is None else here)}
+    parents = {member.name: [one for one in member.parents if one in near] for member in here}
+    dialled = {parent for those in parents.values() for parent in those}
     others = [group.member(name) for name in sorted(dialled - {trainer.name})]
     senders = sorted({group.member(name).region for name in dialled})
-    store, fed = store_at(group.sync, names.LOCAL_CLUSTER, region), fed_stores(group.sync, group.key)
     return Plan(
         format_version=1,
         group_uid=group.group_uid,
@@ -291,7 +293,7 @@ def plan_of(group: StandaloneGroup, region: str) -> Plan:
         anchor_every=STORE_ANCHOR_EVERY if fed else 0,
         retention=group.retention,
         members=[
-            MemberPlan(name=member.name, role=member.role, relay=member.relay, parents=member.parents)
+            MemberPlan(name=member.name, role=member.role, relay=member.relay, parents=parents[member.name])
             for member in here
         ],
         endpoints=[_endpoint(member) for member in others],

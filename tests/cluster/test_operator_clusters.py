@@ -286,7 +286,7 @@ def test_the_secret_of_an_object_store_follows_its_group_through_all_clusters(
 def test_one_region_goes_through_a_store_of_its_own_and_the_others_stream(
     several: SeveralClusters, number: int
 ) -> None:
-    """Its Secret goes to the trainer's cluster and its own, never to the third, and goes when the region streams again."""
+    """Its Secret goes to the trainer's cluster and its own, never to the third; no more when the region streams."""
     team, report = f"team-{number}", dict[str, Any]()
     key = names.GroupKey(team, "stored")
     store = {"url": "s3://weights", "secretRef": {"name": "credentials"}}

@@ -22,7 +22,7 @@ from sync_runtime.transport.object_store.errors import (
 from sync_runtime.transport.object_store.fences import Claim, Found, check_claimable, judge_found
 from sync_runtime.transport.object_store.latest import Latest, Tagged
 from sync_runtime.transport.object_store.lines import Lines
-from sync_runtime.transport.object_store.patience import Patience
+from sync_runtime.transport.object_store.patience import Patience, may_pass
 from sync_runtime.transport.object_store.pointer import MAX_SIGNERS, Pointer
 
 _log: Final = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class PointerMover:
             except StoreConflictError:
                 continue  # somebody wrote between reading and putting
             except StoreError as error:
-                if not error.retry_helps:
+                if not may_pass(error):
                     raise
         raise StoreError("the store's pointer could not be claimed: it changes too often, or the store is away")
 
@@ -97,7 +97,7 @@ class PointerMover:
             except StoreConflictError:
                 _log.info("the store refused revision %d of the pointer: reading what lies there", pointer.revision)
             except StoreError as error:
-                if not error.retry_helps:
+                if not may_pass(error):
                     raise
             if self._find_out(pointer):
                 return self.pointer
@@ -130,7 +130,7 @@ class PointerMover:
         try:
             found = self._read()
         except StoreError as error:
-            if not error.retry_helps:
+            if not may_pass(error):
                 raise
             return False
         if found is None:

@@ -18,6 +18,11 @@ from sync_runtime.transport.object_store.ports import Fetched, Objects
 T = TypeVar("T")
 
 
+def may_pass(error: StoreError) -> bool:
+    """Whether asking again in a moment can help. Not where it was refused: the adapter has read credentials again."""
+    return error.retry_helps and not isinstance(error, StoreDeniedError)
+
+
 @dataclass(frozen=True)
 class Patience:
     """How long to ask again, and how often."""
@@ -91,10 +96,8 @@ class PatientObjects:
         for _ in self._patience.attempts():
             try:
                 return act()
-            except StoreDeniedError:
-                raise  # the adapter has read the credentials again already
             except StoreError as error:
-                if not error.retry_helps:
+                if not may_pass(error):
                     raise
                 trouble = error
         raise trouble or StoreError("the store was not asked")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sync_runtime.transport.object_store.errors import StoreConflictError, StoreError, StoreUnfitError
 from sync_runtime.transport.object_store.latest import is_hash_of
 from sync_runtime.transport.object_store.names import probe_path
-from sync_runtime.transport.object_store.patience import Patience
+from sync_runtime.transport.object_store.patience import Patience, may_pass
 from sync_runtime.transport.object_store.ports import Objects
 
 _ADVICE = "use a store with conditional writes (If-None-Match, If-Match), or switch them on"
@@ -29,7 +29,7 @@ def prove_conditions(store: Objects, place: str, patience: Patience) -> bool:
         except StoreConflictError as error:
             trouble = error
         except StoreError as error:
-            if not error.retry_helps:
+            if not may_pass(error):
                 raise
             trouble = error
         else:

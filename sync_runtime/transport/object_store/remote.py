@@ -47,7 +47,8 @@ _SCHEMES: Final = ("s3", "gs", "az", "http", "https")
 _MAX_CREDENTIAL_BYTES: Final = 64 << 10
 _CLOCK_SIGNS: Final = ("RequestTimeTooSkewed", "RequestExpired")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
-_STRANGERS: Final = ("InvalidAccessKeyId", "XAdminUserNotFound")
+_STRANGERS: Final = ("InvalidAccessKeyId", "XAdminUserNotFound", "ResourceNotFound")
+"""The last is Azure's word for an account that is not there, or that shows us nothing; a missing blob is another."""
 _NO_BUCKETS: Final = ("NoSuchBucket", "ContainerNotFound")
 _ENDPOINTS: Final = ("azure_storage_endpoint", "azure_endpoint", "google_base_url")
 """Settings that name a server instead of the cloud's own; whoever writes http:// there means it."""
@@ -244,7 +245,7 @@ def _missing(error: FileNotFoundError, what: str) -> StoreError:
     found = _CODE.search(str(error))
     code = "" if found is None else found[1]
     if code in _STRANGERS:
-        return StoreDeniedError(f"the store does not know our access key, at {what}: correct the Secret")
+        return StoreDeniedError(f"the store does not know our account or access key, at {what}: correct the Secret")
     if code in _NO_BUCKETS:
         return StoreError(f"the bucket does not exist, at {what}: create it, or correct the store's address")
     return StoreMissingError(f"there is no {what} in the store")

@@ -260,7 +260,7 @@ def test_everything_that_is_put_is_sealed_with_a_group_key(
 def test_an_unknown_user_or_bucket_is_not_taken_for_an_empty_store(server: S3Server, tmp_path: Path) -> None:
     stranger = RemoteStore(server.url, "weights", write_credentials(tmp_path / "other", "nobody", "knows"))
     elsewhere = RemoteStore(f"{server.url}-of-nobody", "weights", server.credentials)
-    with pytest.raises(StoreDeniedError, match="does not know our access key"):
+    with pytest.raises(StoreDeniedError, match="does not know our account or access key"):
         stranger.get("latest", 100)
     with pytest.raises(StoreError, match="the bucket does not exist"):
         elsewhere.get("latest", 100)

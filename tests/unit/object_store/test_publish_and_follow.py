@@ -13,11 +13,13 @@ from sync_runtime.identity.signing import TrustedSigners
 from sync_runtime.transport.object_store.errors import (
     StoreAheadError,
     StoreDamagedError,
+    StoreDeniedError,
     StoreForeignError,
     StoreMissingError,
 )
 from sync_runtime.transport.object_store.folder import FolderStore
-from sync_runtime.transport.object_store.names import object_path, temporary_path
+from sync_runtime.transport.object_store.names import LATEST, object_path, temporary_path
+from sync_runtime.transport.object_store.patience import Patience
 from sync_runtime.transport.object_store.publisher import Beginning, Publication
 from sync_runtime.transport.object_store.reader import StoreReader
 from sync_runtime.transport.object_store.route import find_anchor_route, find_route
@@ -334,3 +336,33 @@ def test_garbage_of_a_dead_process_goes_and_what_is_needed_stays(
     assert member.held == VersionRef(LINEAGE, 2)
     dead.close()
     after_restart.close()
+
+
+class Closing(FolderStore):
+    """A folder that lets nobody put a pointer any more, once it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.is_closed = False
+
+    def swap(self, key: str, data: bytes, tag: str | None) -> str:
+        if self.is_closed and key == LATEST:
+            raise StoreDeniedError("the store does not let us at latest")
+        return super().swap(key, data, tag)
+
+
+def test_a_publisher_whose_credentials_end_says_so_at_once_and_goes_on_with_new_ones(
+    trainer: TrainerSide, tmp_path: Path
+) -> None:
+    store = Closing(tmp_path / "closing")
+    publisher = trainer.begun(store, patience=Patience())  # the usual one would wait a minute
+    store.is_closed = True
+    with pytest.raises(StoreDeniedError):
+        trainer.publish(publisher, 1)
+    other = trainer.publisher(store, patience=Patience())
+    with pytest.raises(StoreDeniedError):
+        other.open()
+    other.close()
+    store.is_closed = False
+    assert trainer.publish(publisher, 1).head == VersionRef(LINEAGE, 1)
+    publisher.close()

@@ -125,3 +125,44 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_a_missing_variable_in_a_pod_is_named() -> None:
     with pytest.raises(SettingsError, match="SYNCGROUP_GROUP is not set"):
         from_environment({})
+
+
+STORE = '{ url = "s3://weights", secretRef = { name = "eu" } }'
+WAYS = f'regions = [{{ region = "eu", transport = "ObjectStore", objectStore = {STORE} }}]\n'
+
+
+def test_a_region_behind_a_store_has_parents_in_the_region_only_and_the_trainer_feeds_it(tmp_path: Path) -> None:
+    group = load_group(write(tmp_path, WAYS + GROUP))
+    eu, us = plan_of(group, "eu"), plan_of(group, "us")
+    assert (eu.transport, us.transport) == ("ObjectStore", "Streams")
+    assert [member.parents for member in eu.members] == [[], ["eu-0"]]
+    assert eu.store_keys == "eu."
+    assert [(fed.object_store.url, fed.keys) for fed in us.feeds or ()] == [("s3://weights", "eu.")]
+    assert eu.feeds is us.store_keys is None
+    assert us.anchor_every > 0
+    assert Plan.from_json(us.to_json()) == us
+
+
+def test_a_store_for_all_but_one_region(tmp_path: Path) -> None:
+    text = 'objectStore = { url = "s3://weights" }\nregions = [{ region = "us", transport = "Streams" }]\n' + GROUP
+    group = load_group(write(tmp_path, text))
+    eu, us = plan_of(group, "eu"), plan_of(group, "us")
+    assert (eu.transport, us.transport) == ("ObjectStore", "Streams")
+    assert [fed.keys for fed in us.feeds or ()] == [None] == [eu.store_keys]
+
+
+@pytest.mark.parametrize(
+    ("regions", "words"),
+    [
+        ('[{ region = "eu", transport = "ObjectStore" }]', "needs objectStore"),
+        ('[{ region = "asia", transport = "Streams" }]', "no member is in"),
+        ('[{ region = "eu", transport = "Streams" }, { region = "eu", transport = "Streams" }]', "or twice"),
+        (
+            '[{ region = "eu", transport = "Streams", objectStore = { url = "s3://w" } }]',
+            "with transport ObjectStore only",
+        ),
+    ],
+)
+def test_ways_that_cannot_be_are_refused(tmp_path: Path, regions: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_group(write(tmp_path, f"regions = {regions}\n{GROUP}"))
