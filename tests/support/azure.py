@@ -26,7 +26,7 @@ CONTAINER = "weights"
 ACCOUNT = "trainers"
 KEY = base64.b64encode(b"a key that tests alone have").decode()
 OTHER_KEY = base64.b64encode(b"a key that was rotated").decode()
-START_S = 60.0
+START_S = 150.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sync_runtime.transport.object_store.probe import prove_conditions
 from tests.support.azure import OTHER_KEY, AzureServer, azure_server, write_credentials
 from tests.support.stores import IMPATIENT, Member, TrainerSide
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)
 CALM = Patience(first_pause_s=0.01, longest_pause_s=0.1, give_up_after_s=30.0)
 
 

@@ -240,7 +240,7 @@ def test_a_store_that_keeps_no_conditions_is_refused() -> None:
 
 
 def test_credentials_that_are_refused_are_told_as_such_and_not_as_a_store_that_is_away() -> None:
-    """Also while a publisher opens, which asks by conditional puts alone: nobody waits a minute to hear a wrong word."""
+    """Also while a publisher opens, which asks by conditional puts alone: nobody waits a minute for a wrong word."""
     flaky = Flaky([StoreDeniedError("403")])
     with pytest.raises(StoreDeniedError):
         prove_conditions(flaky, PLACE, Patience())
