@@ -101,7 +101,7 @@ def test_wrong_credentials_are_told_and_right_ones_heeded_when_they_come(
 ) -> None:
     folder = write_credentials(tmp_path / "secret", azure.port, account=account, key=key)
     store = open_store(azure.url, prefix, folder)
-    with pytest.raises(StoreDeniedError, match="the store does not (let us at|know our account)"):
+    with pytest.raises(StoreDeniedError, match=r"the store does not (let us at|know our account)"):
         store.swap("latest", b"1", None)
     write_credentials(folder, azure.port)
     assert store.swap("latest", b"1", None)
