@@ -117,7 +117,7 @@ REASONS: Final[dict[str, Advice]] = {
         "the object store does not answer, or asks to wait; sidecars try again by themselves", (_LINKS, _SIDECAR)
     ),
     reasons.STORE_DENIED: Advice(
-        "the object store refuses the credentials: correct the Secret that sync.objectStore.secretRef names; it is "
+        "the object store refuses the credentials: correct the Secret that its objectStore.secretRef names; it is "
         "copied to members by itself, and nothing need be restarted",
         (_EDIT, _SIDECAR),
     ),
@@ -126,7 +126,7 @@ REASONS: Final[dict[str, Advice]] = {
         "the object store does not keep conditional writes: switch them on there, or use another store", (_EDIT,)
     ),
     reasons.STORE_FOREIGN: Advice(
-        "something else lies under the prefix: give the group another one in sync.objectStore.prefix, or remove it",
+        "something else lies under the prefix: give the store another one in objectStore.prefix, or remove it",
         (_EDIT, _SIDECAR),
     ),
     reasons.STORE_AHEAD: Advice(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sync_runtime.bucket.keys import VersionRef
 from sync_runtime.errors import OldTermError
 from sync_runtime.transport.object_store.errors import StoreConflictError, StoreDeniedError, StoreError
 from sync_runtime.transport.object_store.opening import open_store
@@ -15,7 +16,7 @@ from sync_runtime.transport.object_store.patience import Patience
 from sync_runtime.transport.object_store.ports import Objects
 from sync_runtime.transport.object_store.probe import prove_conditions
 from tests.support.azure import OTHER_KEY, AzureServer, azure_server, write_credentials
-from tests.support.stores import IMPATIENT, Member, TrainerSide
+from tests.support.stores import IMPATIENT, LINEAGE, Member, TrainerSide
 
 pytestmark = pytest.mark.timeout(240)
 CALM = Patience(first_pause_s=0.01, longest_pause_s=0.1, give_up_after_s=30.0)
@@ -69,8 +70,7 @@ def test_versions_pass_with_all_their_bytes(
             publisher.retire()
             if seq != 5:  # once it is behind, and takes a merged delta
                 assert member.follow()
-            assert member.held is not None
-        assert member.held.seq == 7
+        assert member.held == VersionRef(LINEAGE, 7)
         assert member.follow() == ()
         publisher.collect()
     finally:

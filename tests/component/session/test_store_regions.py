@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sync_runtime import Publisher, Subscriber
+from tests.support.azure import azure_server
 from tests.support.following import follow
 from tests.support.groups import TRAINER, Group, Member, wait_for
 from tests.support.inside import InsideGroup
@@ -33,17 +34,17 @@ class Store(NamedTuple):
 
 @contextmanager
 def a_store(kind: str, folder: Path, **settings: Any) -> Iterator[Store]:
-    """A folder, or a real S3 server; skips where none was built."""
+    """A folder, or a real server of S3 or of Azure's protocol; skips where there is none."""
     folder.mkdir()
     if kind == "folder":
         (folder / "secret").mkdir()
         yield Store(f"file://{folder}/kept", folder / "secret")
         return
-    with s3_server(folder, **settings) as running:
+    with azure_server(folder) if kind == "azure" else s3_server(folder, **settings) as running:
         yield Store(running.url, running.credentials)
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "s3", "azure"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     with a_store(request.param, tmp_path / "store") as made:
         yield made

@@ -137,3 +137,18 @@ def test_a_store_is_explained_with_who_feeds_and_who_follows_it(capsys: pytest.C
     assert f"follow {opened}" in out or f"follows {opened}" in out
     assert "the trainer's address is not known yet" not in out
     assert "dials nobody yet" not in out
+
+
+def test_a_store_of_one_region_is_explained_beside_the_streams_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = explain(capsys, "-f", CRDS_DIR / "examples" / "store-for-one-region.yaml")
+    assert (code, err) == (0, "")
+    opened = "gs://my-weights/runs/grpo-8b, opened with a copy of Secret my-weights-credentials"
+    home, streamed, stored = (
+        out.partition(f"\n{place}:")[2].partition("\n\n")[0]
+        for place in ("local/us-east-1", "local/us-west-2", "iowa/us-central1")
+    )
+    assert f"puts every version into {opened}" in home
+    assert "the trainer is dialled at" in streamed
+    assert "my-weights" not in streamed
+    assert f"follows {opened}" in stored
+    assert "trainer" not in stored.partition("link")[0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sync_runtime.contract import names
 from sync_runtime.contract.plan import MAX_FAN_OUT
 from sync_runtime.contract.stores import address_of, fed_stores, store_at
+from sync_runtime.contract.sync import ObjectStore
 from sync_runtime.contract.syncgroup import SyncGroup
 from syncgroup_operator import reasons
 from syncgroup_operator.planning.decision import Decision
@@ -53,8 +54,7 @@ def test_only_the_region_with_a_store_leaves_the_streams() -> None:
     assert {place: plan.transport for place, plan in plans.items()} == {
         US: "Streams", EU: "Streams", ASIA: "ObjectStore",
     }  # fmt: skip
-    assert plans[ASIA].object_store is not None
-    assert plans[ASIA].object_store.url == "gs://asia"
+    assert plans[ASIA].object_store == ObjectStore.parse(OWN)
     assert plans[US].object_store is None
     assert [fed.object_store.url for fed in plans[US].feeds or ()] == ["gs://asia"]
     assert (plans[US].feeds or [])[0].keys == plans[ASIA].store_keys is not None
@@ -164,10 +164,9 @@ def any_group(places: dict[tuple[int, int], tuple[int, str]], *, stored: bool, h
         where = {"cluster": place.cluster, "region": place.region}
         rollouts.append({"name": f"r{number}", **where, "replicas": replicas})
         if way == "Streams":
-            regions.append({**where, "transport": "Streams"})
+            regions.append(through(place, transport="Streams"))
         elif way != "none":
-            own = {"objectStore": {"url": f"s3://of-{number}"}} if way == "own" else {}
-            regions.append({**where, "transport": "ObjectStore", **own})
+            regions.append(through(place, {"url": f"s3://of-{number}"} if way == "own" else None))
     sync: dict[str, Any] = {"regions": regions}
     if stored or any(way == "group" for _, way in everywhere.values()):
         sync["objectStore"] = SHARED

@@ -138,7 +138,8 @@ def test_a_region_behind_a_store_has_parents_in_the_region_only_and_the_trainer_
     assert [member.parents for member in eu.members] == [[], ["eu-0"]]
     assert eu.store_keys == "eu."
     assert [(fed.object_store.url, fed.keys) for fed in us.feeds or ()] == [("s3://weights", "eu.")]
-    assert eu.feeds is us.store_keys is None
+    assert eu.feeds is None
+    assert us.store_keys is None
     assert us.anchor_every > 0
     assert Plan.from_json(us.to_json()) == us
 
