@@ -1,7 +1,7 @@
 """Engines: where a model's tensors come from, found by name so that no engine's packages are needed by another's users.
 
 An adapter module has a function `attach(model)` that returns an `Engine`. Engines that find their plug-in themselves
-(vLLM, by an entry point) are not in the registry: they come to us.
+(vLLM, by an entry point; verl, by its configuration) are not in the registry: they come to us.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ENGINES: Mapping[str, str] = {
     "dtensor": "sync_runtime.library.engines.dtensor",
+    "handover": "sync_runtime.library.engines.handover",
     "module": "sync_runtime.library.engines.module",
     "transformers": "sync_runtime.library.engines.transformers",
     "trl": "sync_runtime.library.engines.trl",
