@@ -51,6 +51,7 @@ def ensure(name: str) -> Path:
                 _run([uv(), "venv", "--quiet", "--relocatable", "--python", sys.executable, str(staged)])
                 python = ["--python", str(staged / "bin" / "python")]
                 _run([uv(), "pip", "sync", "--quiet", "--require-hashes", *python, str(pins_of(name))])
+                _uncover_tests(staged)
     return home / "bin" / "python"
 
 
@@ -66,6 +67,12 @@ def lock(name: str) -> None:
         if told.exists():
             command += [f"--{option}", str(told.relative_to(ROOT))]
     _run([*command, str(wanted.relative_to(ROOT)), "pyproject.toml", "-o", f"requirements/{_PREFIX}{name}.txt"])
+
+
+def _uncover_tests(home: Path) -> None:
+    """Some wheels bring a package `tests` of their own, as verl's does: it would hide this project's."""
+    for foreign in home.glob("lib/python*/site-packages/tests"):
+        shutil.rmtree(foreign)
 
 
 def _forget_older(home: Path, name: str) -> None:

@@ -42,6 +42,15 @@ def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path: Path, monkeypa
         environments.ensure("toy")
 
 
+def test_tests_that_a_wheel_brings_do_not_hide_ours(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    for name in ("tests", "verl"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    environments._uncover_tests(tmp_path)
+    assert [path.name for path in packages.iterdir()] == ["verl"]
+
+
 class Call(NamedTuple):
     """What a command line asks for."""
 
