@@ -26,12 +26,15 @@ class HandedEngine:
     Args:
         content: what must be handed over, and what its names are.
         device: where copies are kept; by default where the first tensor is.
+        memory: of all copies, where somebody has it already.
     """
 
-    def __init__(self, content: Content, device: str | None = None) -> None:
+    def __init__(
+        self, content: Content, device: str | None = None, memory: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
         self._content = content
         self._device = None if device is None else torch.device(device)
-        self._kept: dict[str, torch.Tensor] = {}
+        self._kept: dict[str, torch.Tensor] = dict(memory or {})
         self._taken: set[str] = set()
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
@@ -84,9 +87,8 @@ class HandedEngine:
                 kept.copy_(stored)
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All names of the model's state, tied ones too, with the copies."""
-        yield from self._kept.items()
-        yield from ((alias, self._kept[name]) for alias, name in self._content.ties.items())
+        """The copies under all names."""
+        return all_names(self._kept, self._content.ties)
 
     def _copy_of(self, name: str, device: torch.device) -> torch.Tensor:
         if name not in self._kept:
@@ -94,6 +96,12 @@ class HandedEngine:
             shape, dtype = self._content.wanted[name]
             self._kept[name] = torch.empty(shape, dtype=dtype, device=self._device)
         return self._kept[name]
+
+
+def all_names(tensors: Mapping[str, torch.Tensor], ties: Mapping[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors under all names of the model's state, tied ones too."""
+    yield from tensors.items()
+    yield from ((alias, tensors[name]) for alias, name in ties.items())
 
 
 def attach(model: Any) -> Engine:
