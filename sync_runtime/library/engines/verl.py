@@ -188,7 +188,8 @@ def _content(folder: Path, dtype: torch.dtype) -> tuple[Content, Read]:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise LayoutError(f"{folder} has no configuration that transformers can read: {error}") from error
-    return content_of(folder, dtype, layout=None, parts=1, is_tied=getattr(config, "tie_word_embeddings", False))
+    is_tied = getattr(config, "tie_word_embeddings", False)
+    return content_of(folder, dtype, layout=None, cuts=None, ranks=1, is_tied=is_tied)
 
 
 def _place(socket: str) -> str:
