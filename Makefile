@@ -49,9 +49,10 @@ grpo: setup ## The RL example in one process, with plots in build/grpo: ARGS="--
 .PHONY: test
 test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build planes kwok --kube $(KUBE)
-	@$(VENV)/python -m tools.kube build chart || echo "tests that need helm will be skipped"
+	@$(VENV)/python -m tools.kube build chart helm3 || echo "tests that need helm will be skipped"
 	@$(VENV)/python -m tools.kube build jaeger || echo "tests that need a trace backend will be skipped"
 	@$(VENV)/python -m tools.kube build s3 || echo "tests that need an S3 server will be skipped"
+	@$(VENV)/python -m tools.azurite || echo "tests that need an Azure server will be skipped"
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report="
 	@printf "Lines that the fast tests run: %s %%\n" "$$($(VENV)/coverage report --format=total)"
