@@ -52,7 +52,7 @@ test: setup ## All checks and tests (no GPU needed)
 	@$(VENV)/python -m tools.kube build chart helm3 || echo "tests that need helm will be skipped"
 	@$(VENV)/python -m tools.kube build jaeger || echo "tests that need a trace backend will be skipped"
 	@$(VENV)/python -m tools.kube build s3 || echo "tests that need an S3 server will be skipped"
-	@$(VENV)/python -m tools.azurite || echo "tests that need an Azure server will be skipped"
+	@$(VENV)/python -m tools.azurite >/dev/null || echo "tests that need an Azure server will be skipped"
 	@if $(VENV)/python -m tools.devcluster check --level nodes; then $(VENV)/python -m tools.kube build nodes --kube $(KUBE); fi
 	@$(MAKE) --no-print-directory --output-sync=target -j2 checks test-fast COVERAGE="--cov --cov-report="
 	@printf "Lines that the fast tests run: %s %%\n" "$$($(VENV)/coverage report --format=total)"
