@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,12 @@ import torch
 from sglang.srt.configs.device_config import DeviceConfig
 from sglang.srt.configs.load_config import LoadConfig
 from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.distributed import parallel_state as distributed
 from sglang.srt.distributed.parallel_state import (
     destroy_distributed_environment,
     destroy_model_parallel,
     init_distributed_environment,
+    init_model_parallel_group,
     initialize_model_parallel,
 )
 from sglang.srt.layers.dp_attention import initialize_dp_attention
@@ -47,7 +50,10 @@ __all__ = [
 
 @contextmanager
 def parallel_state(folder: Path, rank: int, ranks: int, store: str, **more: Any) -> Iterator[None]:
-    """SGLang's process groups on gloo, and its settings, as a scheduler has them."""
+    """SGLang's process groups on gloo, and its settings, as a scheduler has them.
+
+    Between several ranks it would take NCCL, also where there is no GPU: it is told not to.
+    """
     args = ServerArgs(
         model_path=str(folder), device="cpu", dtype="bfloat16", skip_tokenizer_init=True, tp_size=ranks,
         disable_cuda_graph=True, attention_backend="torch_native", custom_weight_loader=[LOADER], **more,
@@ -55,7 +61,9 @@ def parallel_state(folder: Path, rank: int, ranks: int, store: str, **more: Any)
     publish(args, role="scheduler", ranks=SpawnRanks(world_rank=rank, gpu_id=rank))
     initialize_moe_config()
     init_distributed_environment(ranks, rank, store, rank, backend="gloo")
-    initialize_model_parallel(backend="gloo")
+    make_group = partial(init_model_parallel_group, use_pynccl=False, use_custom_allreduce=False)
+    with mock.patch.object(distributed, "init_model_parallel_group", make_group):
+        initialize_model_parallel(backend="gloo")
     initialize_dp_attention(args)
     load_plugins()
     try:
@@ -82,13 +90,13 @@ def load(config: ModelConfig) -> torch.nn.Module:
     return loaded
 
 
-def serialized(named_tensors: list[tuple[str, torch.Tensor]]) -> bytes:
+def serialized(named_tensors: list[tuple[str, torch.Tensor]], *, as_text: bool = False) -> bytes | str:
     """As a client does it, which is another process: in a worker's, SGLang replaces how tensors are reduced."""
     replaced = reductions.reduce_tensor
     reductions.reduce_tensor = getattr(reductions, "_reduce_tensor_original", replaced)
     reductions.init_reductions()  # type: ignore[no-untyped-call]
     try:
-        found: bytes = MultiprocessingSerializer.serialize(named_tensors)
+        found: bytes | str = MultiprocessingSerializer.serialize(named_tensors, output_str=as_text)
     finally:
         reductions.reduce_tensor = replaced
         reductions.init_reductions()  # type: ignore[no-untyped-call]
