@@ -174,3 +174,27 @@ def test_a_region_goes_over_to_a_store_while_the_group_runs_and_back(tmp_path: P
 
 def _parent(group: Group, name: str) -> str:
     return str(group.ask(name, "/v1/status")["report"].get("parent"))
+
+
+def test_a_store_that_is_away_holds_up_neither_streams_nor_another_store(tmp_path: Path) -> None:
+    away = Store("http://127.0.0.1:9/weights", tmp_path / "secret")  # nobody listens there
+    away.credentials.mkdir()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        (away.credentials / f"away.{name}").write_text("x")
+    with a_store("folder", tmp_path / "store") as well:
+        ways = [through(well, "asia"), through(away, "far", secretRef={"name": "away"})]
+        settings = {"regions": ways, "storeSecret": str(away.credentials)}
+        with InsideGroup(tmp_path, [TRAINER, EU, ASIA, FAR], ringBytes=1 << 22, **settings) as group:
+            group.start_all()
+            trained = small_model()
+            models = {"eu-0": small_model(), "asia-0": small_model()}
+            with Publisher(trained, socket=group.socket("trainer-0")) as publisher:
+                for step in (1, 2):
+                    nudge(trained, step)
+                    version = publisher.publish(step=step)
+                    for name, model in models.items():
+                        with Subscriber(model, socket=group.socket(name)) as subscriber:
+                            follow(subscriber, version.seq, 60.0)
+                            assert same_bits(model, trained), f"{name} has other bits"
+            told = wait_for(lambda: _store(group).get("trouble") and _store(group), 90.0, what="it is told of")
+            assert (told["trouble"]["reason"], told["address"]) == ("StoreUnavailable", f"{away.url}/default/demo")
