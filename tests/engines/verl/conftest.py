@@ -20,6 +20,9 @@ os.environ.update(
     HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
     CUDA_VISIBLE_DEVICES="", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32),
 )  # fmt: skip
+os.environ.update(  # a busy machine is not a dead one
+    RAY_health_check_timeout_ms="60000", RAY_health_check_failure_threshold="100", RAY_worker_niceness="0",
+)  # fmt: skip
 os.environ.update(
     VERL_USE_EXTERNAL_MODULES="tests.engines.verl.cpu_platform", VERL_PLATFORM="cpu", VERL_ENGINE_DEVICE="cuda"
 )
