@@ -50,7 +50,8 @@ def test_a_relay_that_damages_buckets_shows_where_and_as_what(
                 group.start("eu-1")
                 with Subscriber(weights, socket=group.socket("eu-1")) as subscriber:
                     follow(subscriber, 1)
-                wait_for(lambda: relay.ends == ["BadParent"], what="the end that the relay sees")
+                # Its own sends may meet the closed connection before it has read why: the trace has the reason.
+                wait_for(lambda: len(relay.ends) == 1, what="the end that the relay sees")
             assert same_bits(weights, trained)
             uid = group.sidecars["trainer-0"].settings.group_uid
             trace = backends.whole_trace(backend, uid, 1, is_whole)
