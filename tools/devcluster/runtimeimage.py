@@ -98,13 +98,21 @@ def checkout() -> Path:
             whole.update(path.read_bytes())
     folder = cache_root() / "images" / platform_tag() / f"runtime-code-{whole.hexdigest()[:16]}"
     if not folder.exists():
-        with replacing(folder) as staged:
-            for name in PACKAGES:
-                shutil.copytree(REPOSITORY / name, staged / name, ignore=shutil.ignore_patterns("__pycache__"))
-            compile_below(staged, staged, str(folder))
-            for path in staged.rglob("*"):
-                os.utime(path, (0, 0))  # as `images` packs it
+        with exclusive(folder.parent / ".code-lock"):
+            _stage_code(folder)
     return _used(folder)
+
+
+def _stage_code(folder: Path) -> None:
+    """Unless somebody else did meanwhile: a second staging would take away the folder that the first one works in."""
+    if folder.exists():
+        return
+    with replacing(folder) as staged:
+        for name in PACKAGES:
+            shutil.copytree(REPOSITORY / name, staged / name, ignore=shutil.ignore_patterns("__pycache__"))
+        compile_below(staged, staged, str(folder))
+        for path in staged.rglob("*"):
+            os.utime(path, (0, 0))  # as `images` packs it
 
 
 def compile_loops() -> None:

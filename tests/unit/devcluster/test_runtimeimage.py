@@ -7,7 +7,9 @@ import json
 import os
 import sys
 import tarfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,28 @@ def test_a_checkout_is_staged_once_and_anew_when_a_file_changes(repository: Path
     assert runtimeimage.checkout() == first
     (repository / "syncgroup" / "__init__.py").write_text("WHO = 'changed'\n")
     assert runtimeimage.checkout() != first
+
+
+@pytest.mark.usefixtures("repository")
+def test_two_that_stage_at_once_stage_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second would take away the folder that the first works in already."""
+    began, compiling, may_end = [], threading.Event(), threading.Event()
+
+    def compile_below(*_arguments: object) -> None:
+        began.append(threading.current_thread())
+        compiling.set()
+        assert may_end.wait(10)
+
+    monkeypatch.setattr(runtimeimage, "compile_below", compile_below)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(runtimeimage.checkout)
+        assert compiling.wait(10)
+        second = threads.submit(runtimeimage.checkout)
+        with pytest.raises(TimeoutError):
+            second.result(0.3)
+        may_end.set()
+        assert first.result(10) == second.result(10)
+    assert len(began) == 1
 
 
 def test_what_nobody_used_for_long_is_forgotten(repository: Path) -> None:
