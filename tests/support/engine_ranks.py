@@ -12,6 +12,13 @@ from tests.support.children import REPOSITORY
 from tests.support.engine_models import save, trainer_model
 
 PATIENCE_S = 540
+CASES: dict[str, tuple[str, int, list[str]]] = {
+    "biases and a tied head": ("qwen2-tied", 2, []),
+    "fewer heads of keys than ranks": ("llama", 4, []),
+    "parts of every expert": ("qwen3-moe", 2, []),
+    "whole experts": ("qwen3-moe", 2, ["whole-experts"]),
+}
+"""The kind of model, how many ranks, and what else the program is told."""
 _TOLD = re.compile(r"wrong=(.*) cut=(\d+) blocks=(\d+) counted=(.*)")
 
 

@@ -8,17 +8,9 @@ import pytest
 
 pytest.importorskip("sglang", reason="runs in SGLang's own environment: make test-engines")
 
-from tests.support.engine_ranks import PATIENCE_S, check_every_rank
+from tests.support.engine_ranks import CASES, PATIENCE_S, check_every_rank
 
 pytestmark = pytest.mark.timeout(PATIENCE_S + 60)
-
-
-CASES = {
-    "biases and a tied head": ("qwen2-tied", 2, []),
-    "fewer heads of keys than ranks": ("llama", 4, []),
-    "parts of every expert": ("qwen3-moe", 2, []),
-    "whole experts": ("qwen3-moe", 2, ["whole-experts"]),
-}
 
 
 @pytest.mark.parametrize(("kind", "ranks", "more"), CASES.values(), ids=CASES)
