@@ -96,6 +96,8 @@ def _perform(options: argparse.Namespace, terminal: Terminal) -> None:
 
 
 def _play(options: argparse.Namespace, say: Callable[[str], None]) -> Play:
+    if options.steps is not None and options.steps < 1:
+        raise ToolError(f"--steps is {options.steps}: give 1 or more.")
     if options.model == "smollm2":
         return small_llm(options.steps or STEPS, from_image=options.from_image, say=say)
     if options.from_image or options.steps is not None:

@@ -90,3 +90,8 @@ def test_the_tiny_run_is_played_unless_another_is_wanted() -> None:
 def test_options_of_smollm2_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--plain", "--steps", "3"]) == 1
     assert "belong to --model smollm2" in capsys.readouterr().err
+
+
+def test_no_steps_are_not_taken_for_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--plain", "--model", "smollm2", "--steps", "0"]) == 1
+    assert "--steps is 0: give 1 or more" in capsys.readouterr().err
